@@ -1,0 +1,57 @@
+# The commands of the project. `make demo` and `make test` need nothing but python3 (3.11 or newer) and the network once, for the packages.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Two workers: the tests start real processes, and more of them than cores only makes each one late.
+TEST_WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check static ruff mypy imports lint promised promises bench clean
+
+help:  ## say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
+
+# A stamp is written last, so an interrupted installation is done again.
+$(VENV)/.test: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,dev]'
+	@touch $@
+
+demo: $(VENV)/.test  ## kill a worker between the charge and its answer, and count the charges
+	$(BIN)/settled demo
+
+test: $(VENV)/.test  ## run the tests
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup
+
+static: ruff mypy imports lint promised  ## every check that runs no test
+
+ruff: $(VENV)/.dev
+	$(BIN)/ruff check .
+
+mypy: $(VENV)/.dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+lint: $(VENV)/.dev
+	$(BIN)/python tools/lint.py
+
+promised: $(VENV)/.dev
+	$(BIN)/python tools/promises.py --check
+
+check: static test  ## what must be green before a change lands
+
+promises: $(VENV)/.test  ## write docs/promises.md: each promise and the tests that show it
+	$(BIN)/python tools/promises.py
+
+bench: $(VENV)/.test  ## measure; figures say nothing about another machine
+	$(BIN)/python -m tests.bench.run
+
+clean:  ## remove what the commands above made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
