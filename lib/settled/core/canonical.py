@@ -1,0 +1,119 @@
+"""Strict JSON and the one canonical text of a request.
+
+What passes here is stored, hashed and parsed afresh for every callback, so nothing may change on the way: exact types
+only, and two values that a reader could tell apart have two texts.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+SCHEME: Final = "json1:"
+_SURROGATES: Final = range(0xD800, 0xE000)
+_DIGITS_ASKED_FROM_BITS: Final = 2000  # no interpreter's digit limit is below 640, which is 2126 bits
+
+
+def check_strict_json(value: object, name: str = "arguments") -> None:
+    """Raise TypeError or ValueError with the path of the first thing in `value` that is not strict JSON.
+
+    Strict JSON is exactly None, bool, int, finite float, str without lone surrogates, list, and dict with such str
+    keys. Subclasses, tuples and cycles are refused: each of them would come back as something else.
+    """
+    _check(value, name, set())
+
+
+def canonical_text(value: object, name: str = "value") -> str:
+    """Return the canonical text of strict JSON. Raises TypeError or ValueError naming the path."""
+    check_strict_json(value, name)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def fingerprint(text: str) -> str:
+    """Return the fingerprint of a canonical text: the scheme id and SHA-256 in hex."""
+    return SCHEME + hashlib.sha256(text.encode()).hexdigest()
+
+
+def restrict(value: dict[str, Any], fields: Iterable[str] | None) -> dict[str, Any]:
+    """Return the part of `value` that identifies the request. Raises ValueError for a listed field that is missing."""
+    if fields is None:
+        return value
+    missing = [field for field in fields if field not in value]
+    if missing:
+        raise ValueError(f"identity field {missing[0]!r} is missing from the arguments. Nothing was stored.")
+    return {field: value[field] for field in fields}
+
+
+def parse_strict_json(text: str, name: str = "arguments") -> Any:
+    """Parse JSON that people or other programs wrote: duplicate keys, NaN and lone surrogates are refused.
+
+    Raises ValueError.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError(f"{name} is nested too deeply") from error
+    check_strict_json(value, name)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"duplicate key {key!r}")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _check(value: object, path: str, above: set[int]) -> None:
+    kind = type(value)
+    if kind is str:
+        _check_text(value, path)  # type: ignore[arg-type]
+    elif value is None or kind is bool:
+        return
+    elif kind is int:
+        _check_digits(value, path)  # type: ignore[arg-type]
+    elif kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]
+            raise ValueError(f"{path} is {value!r}, which is not JSON")
+    elif kind is dict or kind is list:
+        _check_container(value, path, above)  # type: ignore[arg-type]
+    else:
+        raise TypeError(f"{path} is of type {kind.__name__}, which is not strict JSON")
+
+
+def _check_container(value: dict[object, object] | list[object], path: str, above: set[int]) -> None:
+    if id(value) in above:
+        raise ValueError(f"{path} contains itself")
+    if len(above) >= 200:
+        raise ValueError(f"{path} is nested too deeply")
+    above.add(id(value))
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if type(key) is not str:
+                raise TypeError(f"{path} has a key of type {type(key).__name__}, {key!r}: keys must be str")
+            _check_text(key, path)
+            _check(child, f"{path}.{key}", above)
+    else:
+        for index, child in enumerate(value):
+            _check(child, f"{path}[{index}]", above)
+    above.discard(id(value))
+
+
+def _check_digits(value: int, path: str) -> None:
+    if value.bit_length() > _DIGITS_ASKED_FROM_BITS:
+        try:
+            str(value)
+        except ValueError as error:  # beyond the interpreter's digit limit, which is also that of every reader
+            raise ValueError(f"{path} has too many digits: {error}") from error
+
+
+def _check_text(value: str, path: str) -> None:
+    if not value.isascii() and any(ord(character) in _SURROGATES for character in value):
+        raise ValueError(f"{path} holds a lone surrogate, which is not Unicode text")

@@ -1,0 +1,37 @@
+"""A moment on three clocks, and what may be said of the time between two of them.
+
+Horizons need the least time that surely passed, windows the most that may have passed. Wall-clock steps and suspends
+must make neither of them wrong.
+"""
+
+from typing import Final, NamedTuple
+
+SECOND_US: Final = 1_000_000
+
+
+class Moment(NamedTuple):
+    """One instant: CLOCK_REALTIME and CLOCK_BOOTTIME in microseconds, and the boot that the latter belongs to."""
+
+    wall_us: int
+    boot_us: int
+    boot_id: str
+
+
+def surely_elapsed_us(since: Moment, now: Moment) -> int:
+    """Return a lower bound of the time from `since` to `now`: boot time under one boot, else the time since the boot."""
+    if since.boot_id == now.boot_id:
+        return max(0, now.boot_us - since.boot_us)
+    return now.boot_us
+
+
+def possibly_elapsed_us(since: Moment, now: Moment, wall_highest_us: int) -> int | None:
+    """Return an upper bound of the time from `since` to `now`, or None where nothing bounds it.
+
+    `wall_highest_us` is the highest wall clock ever stored: a clock below it was set back, and across a reboot nothing
+    else tells how long the machine was away.
+    """
+    if since.boot_id == now.boot_id:
+        return max(0, now.boot_us - since.boot_us)
+    if now.wall_us < max(wall_highest_us, since.wall_us):
+        return None
+    return now.wall_us - since.wall_us

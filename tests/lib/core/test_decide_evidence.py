@@ -1,0 +1,349 @@
+"""What a probe's answer, a notice or a late end means, whatever the status meanwhile."""
+
+from typing import Any
+
+import pytest
+
+from settled.core.decide_end import End
+from settled.core.decide_evidence import decide_fence
+from settled.core.evidence import ProbeResult
+from settled.core.fold import Event
+from settled.core.words import EventType as E
+from settled.core.words import FenceBasis, Reason, Status, Weakness
+from tests.lib.core.builders import DAY, DIGEST, HOUR, Life, absent, at, committed, dispatched, guaranteed, terms, unknown
+
+GONE = FenceBasis.PROCESS_KILLED
+CONFLICT = (Status.QUARANTINED, Reason.CONFLICTING_EVIDENCE)
+
+
+def probed(**changes: Any) -> Life:
+    """Return an operation that timed out and waits for its probe."""
+    return unknown(terms(**{"has_probe": True, **changes})).wait(1)
+
+
+def last(life: Life) -> Event:
+    return life.events[-1]
+
+
+def where(life: Life) -> tuple[Status, str | None]:
+    return life.row.status, life.row.reason
+
+
+# ------------------------------------------------------------------ committed
+
+
+@pytest.mark.promise("P34")
+def test_a_bound_committed_answer_settles_without_a_dispatch() -> None:
+    life = probed()
+    life.probe(committed(provider_operation_id="pay-1", output={"a": 1}), output_digest=DIGEST, postcondition=True)
+    row = life.row
+    assert (row.status, row.provider_operation_id, row.output_part, row.attempt) == (Status.CONFIRMED, "pay-1", row.sequence, 1)
+    assert [event.type for event in life.events] == [E.DISPATCHED, E.TIMED_OUT, E.PROBE_COMMITTED]
+
+
+@pytest.mark.promise("P35")
+@pytest.mark.parametrize("policy", ["quarantine", "keep_unknown"])
+def test_committed_with_an_unmet_postcondition_goes_to_a_person(policy: str) -> None:
+    life = probed(unknown_outcome=policy)
+    life.probe(committed(), postcondition=False)
+    if policy == "quarantine":
+        assert where(life) == (Status.QUARANTINED, Reason.POSTCONDITION_FAILED)
+    else:
+        assert where(life) == (Status.OUTCOME_UNKNOWN, Reason.KEPT_UNKNOWN)
+
+
+@pytest.mark.promise("P36", "D38", "D39")
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (committed(output={1, 2}), Weakness.NOT_STORABLE),
+        (committed(reference=None), Weakness.REFERENCE_MISMATCH),
+        (committed(reference="INV-7"), Weakness.REFERENCE_MISMATCH),
+        (committed(healthy=False), Weakness.UNHEALTHY),
+        (ProbeResult.unknown(), None),
+        (ProbeResult.failed("TimeoutError"), None),
+    ],
+)
+def test_what_is_no_usable_answer_is_kept_and_asked_again(answer: ProbeResult, why: Weakness | None) -> None:
+    life = probed()
+    assert life.probe(answer) == [E.PROBE_UNKNOWN]
+    assert (last(life).data.get("why"), last(life).data["answer"]) == (why, str(answer.status))
+    assert last(life).data.get("error") == answer.error_class
+    assert last(life).data["due"] == life.now.wall_us + life.case.terms.probe_initial_us
+    assert (life.row.status, life.row.probes_spent) == (Status.OUTCOME_UNKNOWN, 1)
+
+
+@pytest.mark.promise("D38")
+@pytest.mark.parametrize("answer", [committed(), absent(), committed(reference=None)])
+def test_a_row_without_the_reference_that_its_contract_has_takes_no_decisive_answer(answer: ProbeResult) -> None:
+    life = unknown(terms(has_probe=True), provider_reference=None).wait(1)
+    assert life.probe(answer) == [E.PROBE_UNKNOWN]
+    assert last(life).data["why"] == Weakness.REFERENCE_MISSING
+
+
+@pytest.mark.promise("D38")
+def test_a_contract_without_a_reference_is_not_asked_for_one() -> None:
+    life = unknown(terms(has_probe=True, has_reference=False), provider_reference=None).wait(1)
+    assert life.probe(committed(reference=None)) == [E.PROBE_COMMITTED]
+
+
+@pytest.mark.promise("P43", "D41")
+def test_quarantine_may_be_confirmed_but_an_absence_closes_nothing_there() -> None:
+    life = unknown(terms()).wait(DAY)
+    assert where(life) == (Status.QUARANTINED, Reason.NO_PROBE)
+    assert life.probe(absent()) == [E.PROBE_UNKNOWN]
+    assert (last(life).data["absence_observed"], life.row.open_attempts) == (True, 1)
+    assert life.probe(committed()) == [E.PROBE_COMMITTED]
+    assert life.row.status is Status.CONFIRMED
+
+
+@pytest.mark.promise("D41", "D49", "S06")
+def test_only_a_person_leaves_a_contradiction() -> None:
+    life = probed()
+    life.probe(absent())
+    assert life.row.status is Status.REJECTED
+    assert life.late(1, End.RETURNED) == [E.LATE_RETURN, E.QUARANTINED]
+    assert where(life) == CONFLICT
+    life.probe(committed())
+    life.probe(committed(), source="webhook")
+    life.probe(absent())
+    life.probe(ProbeResult.pending())
+    life.late(1, End.RETURNED)
+    life.late(1, End.REJECTED)
+    assert where(life) == CONFLICT
+    assert sum(1 for seen in life.case.history.observations if seen.confirms) == 4
+
+
+@pytest.mark.promise("D41", "S06")
+def test_what_contradicts_a_settled_outcome_brings_it_back_to_a_person() -> None:
+    cancelled = Life(terms())
+    cancelled.happen([cancelled.case.event(E.CANCELLED, Status.CANCELLED)])
+    cancelled.probe(committed(), source="webhook")
+    assert where(cancelled) == CONFLICT
+    confirmed = probed()
+    confirmed.probe(committed())
+    confirmed.probe(absent())
+    assert where(confirmed) == CONFLICT
+    too_weak = probed(network_drain=HOUR)
+    too_weak.probe(committed())
+    too_weak.probe(absent())
+    assert too_weak.row.status is Status.CONFIRMED
+
+
+@pytest.mark.promise("D42", "S07")
+def test_a_second_confirmation_with_another_id_is_perhaps_a_second_effect() -> None:
+    life = probed()
+    life.probe(committed(provider_operation_id="pay-1"))
+    version = life.row.version
+    life.probe(committed(provider_operation_id="pay-1"), source="webhook")
+    life.probe(committed(), source="webhook")
+    assert (life.row.duplicate_suspected, life.row.version) == (0, version)
+    life.probe(committed(provider_operation_id="pay-2"), source="webhook")
+    life.late(1, End.RETURNED, provider_operation_id="pay-3")
+    row = life.row
+    assert (row.status, row.provider_operation_id, row.duplicate_suspected, row.version) == (Status.CONFIRMED, "pay-1", 1, version + 1)
+    assert {seen.provider_operation_id for seen in life.case.history.observations if seen.confirms} == {"pay-1", "pay-2", "pay-3", None}
+
+
+@pytest.mark.promise("D43")
+@pytest.mark.parametrize(
+    ("retained", "seen", "shown"),
+    [("pay-1", "pay-1", True), ("pay-1", "pay-2", False), ("pay-1", None, False), (None, "pay-1", True), (None, None, True)],
+)
+def test_an_output_is_shown_only_if_it_belongs_to_the_retained_id(retained: str | None, seen: str | None, shown: bool) -> None:
+    life = unknown(terms(has_probe=True), provider_operation_id=retained).wait(1)
+    life.probe(committed(provider_operation_id=seen, output=1), output_digest=DIGEST)
+    assert life.row.status is Status.CONFIRMED
+    assert (life.row.output_part is not None) is shown
+    assert last(life).data.get("withheld", False) is not shown
+    assert life.row.duplicate_suspected == (1 if retained and seen and retained != seen else 0)
+
+
+@pytest.mark.promise("D43")
+def test_two_missing_ids_never_match() -> None:
+    life = dispatched(terms(has_probe=True))
+    life.probe(committed(output=1), output_digest=DIGEST)
+    life.probe(committed(output=2), output_digest=DIGEST)
+    life.end(End.TIMED_OUT, GONE)
+    assert (life.row.status, life.row.output_part) == (Status.CONFIRMED, None)
+
+
+# ------------------------------------------------------------------ no decision
+
+
+@pytest.mark.promise("P40")
+def test_pending_waits_even_under_a_guarantee_and_spends_no_budget() -> None:
+    life = unknown(guaranteed(has_probe=True, probe_attempts_max=1)).wait(1)
+    waits = []
+    for _ in range(3):
+        assert life.probe(ProbeResult.pending()) == [E.PROBE_PENDING]
+        waits.append(last(life).data["due"] - life.now.wall_us)
+    assert waits == sorted(set(waits))
+    assert (life.row.status, life.row.attempt, life.row.probes_spent) == (Status.OUTCOME_UNKNOWN, 1, 0)
+
+
+@pytest.mark.promise("P41")
+def test_without_a_usable_answer_the_key_permits_a_retry() -> None:
+    for answer in (ProbeResult.unknown(), ProbeResult.failed("TypeError"), absent(healthy=False)):
+        life = unknown(guaranteed(has_probe=True)).wait(1)
+        assert life.probe(answer) == [E.PROBE_UNKNOWN, E.KEY_RETRY]
+        assert (life.row.status, life.row.open_attempts) == (Status.PREPARED, 1)
+
+
+@pytest.mark.promise("S49")
+def test_a_spent_probe_budget_ends_automatic_work_after_growing_waits() -> None:
+    life = probed(probe_attempts_max=5)
+    waits = []
+    for _ in range(5):
+        life.probe(ProbeResult.unknown())
+        waits += [event.data["due"] - life.now.wall_us for event in life.events[-2:] if event.type is E.PROBE_UNKNOWN][-1:]
+    assert waits == sorted(set(waits))
+    assert where(life) == (Status.QUARANTINED, Reason.PROBE_BUDGET_SPENT)
+
+
+@pytest.mark.promise("S49")
+@pytest.mark.parametrize("answer", [ProbeResult.unknown(), ProbeResult.pending()])
+def test_a_passed_deadline_ends_it_first(answer: ProbeResult) -> None:
+    life = unknown(terms(has_probe=True), deadline_us=at(10).wall_us)
+    life.now = at(10)
+    life.probe(answer)
+    assert where(life) == (Status.QUARANTINED, Reason.DEADLINE_SPENT)
+
+
+def test_a_notice_of_somebody_else_spends_no_probe_budget() -> None:
+    life = probed(probe_attempts_max=1)
+    assert life.probe(ProbeResult.unknown(), source="webhook") == [E.PROBE_UNKNOWN]
+    assert life.row.probes_spent == 0
+    assert life.case.history.observations[-1].source == "webhook"
+
+
+# ------------------------------------------------------------------ late ends
+
+
+@pytest.mark.promise("S43")
+@pytest.mark.parametrize("policy", [{"has_probe": True}, {}], ids=["from outcome_unknown", "from quarantined"])
+@pytest.mark.parametrize("postcondition", [True, False])
+def test_a_late_return_is_evidence_and_settles_if_the_postcondition_holds(policy: dict[str, Any], postcondition: bool) -> None:
+    life = unknown(terms(isolation="thread", **policy), fence=None)
+    before = life.row.status
+    kinds = life.late(1, End.RETURNED, fence=FenceBasis.RETURNED, postcondition=postcondition, output_digest=DIGEST)
+    assert kinds == [E.FENCED, E.LATE_RETURN]
+    assert life.row.unfenced == 0
+    assert life.row.status is (Status.CONFIRMED if postcondition else before)
+    assert (life.row.output_part is not None) is postcondition
+
+
+@pytest.mark.promise("S43", "D07")
+def test_a_late_return_confirms_nothing_where_the_probe_decides() -> None:
+    life = unknown(terms(has_probe=True, confirm_on="probe", isolation="thread"), fence=None)
+    assert life.late(1, End.RETURNED) == [E.LATE_RETURN]
+    assert life.row.status is Status.OUTCOME_UNKNOWN
+
+
+@pytest.mark.promise("S105")
+@pytest.mark.parametrize(
+    ("end", "facts", "max_attempts", "status"),
+    [
+        (End.REJECTED, {}, 3, Status.REJECTED),
+        (End.REJECTED, {"retryable": True}, 3, Status.PREPARED),
+        (End.REJECTED, {"retryable": True}, 1, Status.REJECTED),
+        (End.NOT_SENT, {}, 3, Status.PREPARED),
+    ],
+)
+@pytest.mark.parametrize("fence", [None, FenceBasis.RAISED])
+def test_a_late_rejection_of_the_last_open_attempt_is_decided_like_a_rejection(
+    end: End, facts: dict[str, Any], max_attempts: int, status: Status, fence: FenceBasis | None
+) -> None:
+    life = unknown(terms(has_probe=True, isolation="thread", max_attempts=max_attempts), fence=None)
+    life.late(1, end, fence=fence, **facts)
+    assert (life.row.status, life.row.open_attempts, life.row.unfenced) == (status, 0, 0)
+
+
+@pytest.mark.promise("S105")
+def test_a_late_rejection_moves_nothing_while_another_attempt_is_open() -> None:
+    life = unknown(guaranteed(has_probe=True)).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.TIMED_OUT, GONE)
+    version = life.row.version
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]
+    assert (life.row.status, life.row.open_attempts, life.row.version) == (Status.OUTCOME_UNKNOWN, 1, version + 1)
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]  # told twice
+    assert (life.row.open_attempts, life.row.version) == (1, version + 1)
+
+
+@pytest.mark.promise("S105", "P43")
+def test_a_late_retryable_rejection_out_of_quarantine_dispatches_nothing() -> None:
+    life = unknown(terms(max_attempts=3, isolation="thread"), fence=None)
+    assert life.row.status is Status.QUARANTINED
+    assert life.late(1, End.REJECTED, retryable=True) == [E.LATE_REJECTED]
+    assert life.row.status is Status.REJECTED
+
+
+@pytest.mark.promise("S137")
+@pytest.mark.parametrize(("end", "facts"), [(End.REJECTED, {"retryable": True}), (End.NOT_SENT, {})])
+def test_after_a_stop_by_a_person_a_late_rejection_settles(end: End, facts: dict[str, Any]) -> None:
+    life = dispatched(terms(has_probe=True, max_attempts=3, isolation="thread"))
+    life.end(End.STOPPED, None, by_person=True)
+    life.late(1, end, **facts)
+    assert life.row.status is Status.REJECTED
+
+
+@pytest.mark.promise("S62")
+def test_a_late_retryable_rejection_of_a_kept_unknown_settles() -> None:
+    life = unknown(terms(unknown_outcome="keep_unknown", max_attempts=3, isolation="thread"), fence=None)
+    life.late(1, End.REJECTED, retryable=True)
+    assert life.row.status is Status.REJECTED
+
+
+@pytest.mark.promise("S105", "D41")
+def test_a_late_rejection_contradicts_a_confirmation_when_no_other_attempt_can_have_brought_it() -> None:
+    confirmed = probed()
+    confirmed.late(1, End.RETURNED)
+    confirmed.late(1, End.REJECTED)
+    assert where(confirmed) == CONFLICT
+
+    closed_later = unknown(guaranteed(has_probe=True)).wait(1)
+    closed_later.probe(ProbeResult.unknown())
+    closed_later.wait(2).dispatch().end(End.REJECTED, FenceBasis.RETURNED)
+    closed_later.probe(committed())
+    assert closed_later.row.status is Status.CONFIRMED
+    closed_later.late(1, End.REJECTED)  # now both attempts were refused, and yet it is there
+    assert where(closed_later) == CONFLICT
+
+
+@pytest.mark.promise("S102")
+def test_a_late_rejection_does_not_close_an_attempt_that_returned() -> None:
+    life = dispatched(terms(has_probe=True, confirm_on="probe"))
+    life.end(End.RETURNED, FenceBasis.RETURNED)
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED, E.QUARANTINED]
+    assert (where(life), life.row.open_attempts) == (CONFLICT, 1)
+
+
+def test_a_late_end_of_an_attempt_that_nobody_knows_is_dropped() -> None:
+    assert probed().late(2, End.RETURNED) == []
+
+
+# ------------------------------------------------------------------ fences found later
+
+
+def test_a_fence_is_recorded_once_and_only_where_one_can_be() -> None:
+    life = unknown(terms(has_probe=True), End.LEASE_LOST, None)
+    assert life.row.unfenced == 1
+    version = life.row.version
+    assert life.happen(decide_fence(life.case, 1, FenceBasis.PROCESS_GONE, at(9))) == [E.FENCED]
+    attempt = life.case.history.attempts[0]
+    assert (attempt.fence, attempt.fenced and attempt.fenced.boot_us, attempt.open) == ("process_gone", at(9).boot_us, True)
+    assert (life.row.unfenced, life.row.version) == (0, version)
+    assert decide_fence(life.case, 1, FenceBasis.HOST_REBOOTED, at(9)) == ()
+    assert decide_fence(life.case, 2, FenceBasis.PROCESS_GONE, at(9)) == ()
+    for other in (dispatched(terms(dispatch="handoff")), Life(terms()).restore()):
+        assert decide_fence(other.case, 1, FenceBasis.PROCESS_GONE, at(9)) == ()
+
+
+@pytest.mark.promise("P39")
+def test_a_fence_of_one_attempt_says_nothing_about_another() -> None:
+    life = unknown(guaranteed(has_probe=True, isolation="thread"), fence=None).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.RAISED, FenceBasis.RAISED)
+    assert [attempt.fence for attempt in life.case.history.attempts] == [None, "raised"]
+    assert life.row.unfenced == 1

@@ -1,0 +1,49 @@
+"""What may be said of the time between two moments, whatever the clocks did."""
+
+import pytest
+
+from settled.core.moment import SECOND_US, Moment, possibly_elapsed_us, surely_elapsed_us
+from tests.lib.core.builders import DAY, at
+
+T0 = at(0)
+
+
+def later(seconds: float, *, wall_step_seconds: float = 0) -> Moment:
+    now = at(seconds)
+    return now._replace(wall_us=now.wall_us + round(wall_step_seconds * SECOND_US))
+
+
+@pytest.mark.promise("S110")
+@pytest.mark.parametrize(
+    ("now", "seconds"),
+    [
+        (later(5), 5),
+        (later(5, wall_step_seconds=DAY), 5),  # the clock set forward proves nothing
+        (later(61, wall_step_seconds=-DAY), 61),  # nor does it take anything away when set back
+        (later(605), 605),  # ten of these minutes suspended: the boot clock counts them
+        (Moment(T0.wall_us + DAY * SECOND_US, 40 * SECOND_US, "boot-2"), 40),  # only the time since the boot
+        (Moment(T0.wall_us - DAY * SECOND_US, 40 * SECOND_US, "boot-2"), 40),
+        (T0, 0),
+        (Moment(T0.wall_us, T0.boot_us - 1, T0.boot_id), 0),
+    ],
+)
+def test_a_horizon_counts_the_least_time_that_surely_passed(now: Moment, seconds: int) -> None:
+    assert surely_elapsed_us(T0, now) == seconds * SECOND_US
+
+
+@pytest.mark.promise("S112")
+@pytest.mark.parametrize(
+    ("now", "highest", "seconds"),
+    [
+        (later(5), T0, 5),
+        (later(DAY, wall_step_seconds=-7200), T0, DAY),  # set back after it ended: the boot clock knows better
+        (later(5, wall_step_seconds=DAY), T0, 5),
+        (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), T0, 90),  # across a boot only the wall clock tells
+        (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), later(90), 90),
+        (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), later(91), None),  # below the highest ever stored: it was set back
+        (Moment(T0.wall_us - 1, 10, "boot-2"), Moment(0, 0, ""), None),
+    ],
+)
+def test_a_window_counts_the_most_time_that_may_have_passed(now: Moment, highest: Moment, seconds: int | None) -> None:
+    expected = None if seconds is None else seconds * SECOND_US
+    assert possibly_elapsed_us(T0, now, highest.wall_us) == expected
