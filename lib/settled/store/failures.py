@@ -1,0 +1,45 @@
+"""Turn the driver's errors into ours, by code and never by name or text: the drivers do not agree on names."""
+
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from settled.core.errors import LedgerStateError, LedgerUnavailableError, SettledError
+
+_BUSY: Final = (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
+_FULL: Final = (13, 10)  # SQLITE_FULL, SQLITE_IOERR
+_NO_ENTRY: Final = (14, 23, 8, 3)  # SQLITE_CANTOPEN, SQLITE_AUTH, SQLITE_READONLY, SQLITE_PERM
+_NOT_A_DATABASE: Final = 26  # SQLITE_NOTADB
+_CORRUPT: Final = 11  # SQLITE_CORRUPT
+
+
+def primary_code(error: BaseException) -> int | None:
+    """Return SQLite's primary result code behind an error, None where there is none."""
+    original = getattr(error, "orig", None) or error
+    code = getattr(original, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def is_not_a_database(error: BaseException) -> bool:
+    """Return whether the file that was opened is something else than a database."""
+    return primary_code(error) == _NOT_A_DATABASE
+
+
+def translate(error: Exception, path: Path) -> SettledError | None:
+    """Return our error for one of the driver's, None where it is not about the store being usable."""
+    primary = primary_code(error)
+    if primary is None:
+        if isinstance(error, sa.exc.TimeoutError):
+            return LedgerUnavailableError(f"the ledger {path} has no free connection. Nothing was recorded. Try again.")
+        return None
+    text, ledger = str(getattr(error, "orig", None) or error), f"the ledger {path}"
+    if primary in _BUSY:
+        return LedgerUnavailableError(f"{ledger} is busy ({text}). Nothing was recorded. Try again.")
+    if primary in _FULL:
+        return LedgerUnavailableError(f"{ledger} cannot be written ({text}). Nothing was recorded. Free disk space, then try again.")
+    if primary in _NO_ENTRY:
+        return LedgerUnavailableError(f"{ledger} cannot be used ({text}). Nothing was recorded. Check the mode of its file and folder.")
+    if primary in (_NOT_A_DATABASE, _CORRUPT):
+        return LedgerStateError(str(path), "the file", f"{text}. Keep a copy and restore a backup")
+    return None

@@ -1,0 +1,210 @@
+"""One open ledger: its transactions, and what each of them must finish with.
+
+Promise: a write transaction holds the turn and SQLite's write lock from its first statement, ends with one seal over all
+its events and one move of the tally, and either commits whole or leaves nothing. A ledger never crosses a fork.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from settled.core.errors import ConfigurationError, SettledError
+from settled.core.limits import DEFAULTS, Limits
+from settled.store.engine import abandon, check_library, check_place, ledger_path, make_engine, refuse_affected_wal
+from settled.store.failures import translate
+from settled.store.prepared import Build, Statements
+from settled.store.revisions import check_revision
+from settled.store.sealing import Sealing
+from settled.store.sqlite_library import sqlite_module
+from settled.store.turnstile import Turnstile
+
+
+class Transaction:
+    """A running transaction: a cursor of the driver, the prepared statements, and what is to be sealed."""
+
+    __slots__ = ("cursor", "sealing", "statements")
+
+    def __init__(self, cursor: Any, statements: Statements) -> None:
+        self.cursor, self.statements = cursor, statements
+        self.sealing = Sealing()
+
+    def run(self, build: Build, **values: Any) -> Any:
+        """Execute one statement once; return the cursor, to fetch from at once."""
+        return self.statements[build].run(self.cursor, values)
+
+    def finish(self) -> None:
+        """Write the seal and the tally of this transaction."""
+        self.sealing.finish(self.cursor, self.statements)
+
+
+class Ledger:
+    """One ledger file as this process has it open. The engine is made at first use."""
+
+    def __init__(self, database: str, *, limits: Limits = DEFAULTS, monotonic_us: Callable[[], int]) -> None:
+        self.path: Path = ledger_path(database)
+        self.limits = limits
+        self._monotonic_us = monotonic_us
+        self._lock = threading.Lock()
+        self._engine: sa.Engine | None = None
+        self._statements: Statements | None = None
+        self._turnstile: Turnstile | None = None
+        self._pid = 0
+        self._meta: dict[str, str] = {}
+        drop_after_fork(self)
+
+    @property
+    def run_directory(self) -> Path:
+        """Where locks, recorders and doorbells of this ledger live."""
+        return self.path.with_name(self.path.name + ".run")
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """What was chosen once, at `settled init`."""
+        self.engine()
+        return self._meta
+
+    def engine(self) -> sa.Engine:
+        """Return the engine, opened and checked at the first call.
+
+        Raises ConfigurationError for a missing or unusable file, SchemaMismatchError for another schema.
+        """
+        if self._engine is not None and self._pid == os.getpid():
+            return self._engine
+        with self._lock:
+            if self._engine is None or self._pid != os.getpid():
+                self._open()
+        assert self._engine is not None
+        return self._engine
+
+    def module(self) -> Any:
+        """Return the driver module that this ledger is opened with."""
+        return sqlite_module()
+
+    def close(self) -> None:
+        """Close all connections of this process."""
+        with self._lock:
+            if self._engine is not None and self._pid == os.getpid():
+                self._engine.dispose()
+            self._engine = None
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Run one write transaction. Raises LedgerUnavailableError where the store cannot be written now; nothing is left."""
+        engine = self.engine()
+        assert self._turnstile is not None
+        with self._turnstile, self._transaction(engine, "BEGIN IMMEDIATE") as transaction:
+            yield transaction
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """Run one read transaction: one consistent view, no lock that a writer waits for."""
+        with self._transaction(self.engine(), "BEGIN") as transaction:
+            yield transaction
+
+    def join(self, connection: sa.Connection) -> Transaction:
+        """Take part in a caller's transaction on this ledger. The caller commits.
+
+        Raises ConfigurationError where the connection uses another SQLite library, ValueError where it is open on
+        another file. The file is not touched by the check.
+        """
+        engine = self.engine()
+        if connection.dialect.dbapi is not engine.dialect.dbapi:
+            raise ConfigurationError(
+                "the connection uses another SQLite library than this ledger; two of them in one process lose commits. "
+                "Nothing was stored. Take the connection from app.engine()"
+            )
+        found = connection.exec_driver_sql("PRAGMA database_list").fetchall()
+        file = next((row[2] for row in found if row[1] == "main"), "")
+        if not file or os.path.realpath(file) != os.path.realpath(self.path):
+            raise ValueError(f"the connection is open on {file or 'another database'}, not on the ledger {self.path}. Nothing was stored.")
+        if not connection.in_transaction():
+            connection.begin()
+        assert self._statements is not None
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        return Transaction(driver.cursor(), self._statements)
+
+    @contextmanager
+    def _transaction(self, engine: sa.Engine, begin: str) -> Iterator[Transaction]:
+        assert self._statements is not None
+        with self._translated():
+            pooled = engine.raw_connection()
+            cursor = pooled.cursor()
+            try:
+                cursor.execute(begin)
+                transaction = Transaction(cursor, self._statements)
+                yield transaction
+                transaction.finish()
+                cursor.execute("COMMIT")
+            except BaseException:
+                self._roll_back(pooled)
+                raise
+            finally:
+                cursor.close()
+                pooled.close()
+
+    @staticmethod
+    def _roll_back(pooled: Any) -> None:
+        try:
+            if pooled.driver_connection.in_transaction:
+                pooled.driver_connection.rollback()
+        except Exception:  # noqa: BLE001 - the first error is the one that matters; this connection is not used again
+            pooled.invalidate()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the driver's errors into ours, by code and never by name."""
+        try:
+            yield
+        except SettledError:
+            raise
+        except Exception as error:
+            translated = translate(error, self.path)
+            if translated is None:
+                raise
+            raise translated from error
+
+    def _open(self) -> None:
+        """Open the file as it is. Opening never creates and never changes the journal mode."""
+        check_place(self.path)
+        if not self.path.exists():
+            raise ConfigurationError(f"there is no ledger at {self.path}. Nothing was created. Run: settled init --database {self.path}")
+        if not os.access(self.path, os.R_OK):
+            raise ConfigurationError(f"the ledger {self.path} cannot be read by this user. Nothing was changed. Check its mode and group.")
+        refuse_affected_wal(self.path)
+        if self._engine is not None:
+            abandon(self._engine)  # inherited over a fork
+        engine = make_engine(self.path, self.limits.busy_timeout_seconds)
+        with self._translated():
+            self._meta = check_revision(engine, self.path)
+        check_library(self._meta.get("journal_mode", "delete"), self.path)
+        self._statements = Statements(engine.dialect)
+        self._turnstile = Turnstile(
+            self.run_directory / "turn", monotonic_us=self._monotonic_us, timeout_seconds=self.limits.busy_timeout_seconds
+        )
+        self._engine, self._pid = engine, os.getpid()
+
+
+def drop_after_fork(ledger: Ledger) -> None:
+    """Forget, without closing, what a forked child inherits."""
+    _forked.add(ledger)
+
+
+_forked: "weakref.WeakSet[Ledger]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for ledger in list(_forked):
+        ledger._lock = threading.Lock()
+        if ledger._engine is not None:
+            abandon(ledger._engine)
+        ledger._engine = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,115 @@
+"""Make the folders of a ledger, private or shared with one group, whatever the umask is.
+
+Promise: only what is made here is changed. A folder that exists is used as it is, or refused.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from settled.core.errors import ConfigurationError
+
+try:
+    import grp
+except ImportError:  # pragma: no cover - not a POSIX system
+    grp = None  # type: ignore[assignment]
+
+
+class Access(NamedTuple):
+    """Who may use a ledger: its owner alone, or the members of one group too."""
+
+    group: str | None
+    group_id: int
+
+    @property
+    def file_mode(self) -> int:
+        return 0o600 if self.group is None else 0o660
+
+    @property
+    def folder_mode(self) -> int:
+        """The setgid bit gives what SQLite makes beside the ledger the group, too."""
+        return 0o700 if self.group is None else 0o2770
+
+
+PRIVATE = Access(None, -1)
+
+
+def find_access(group: str | None) -> Access:
+    """Return the access for a group given by name or number. Raises ConfigurationError for one that does not exist."""
+    if group is None:
+        return PRIVATE
+    try:
+        return Access(group, grp.getgrnam(group).gr_gid)
+    except KeyError:
+        if group.isdecimal():
+            return Access(group, int(group))
+        raise ConfigurationError(f"there is no group {group!r} on this system. Nothing was made. Create it: groupadd {group}") from None
+
+
+def make_folders(folder: Path, access: Access) -> None:
+    """Make `folder` and the parents that are missing. Raises ConfigurationError where that fails or an existing one cannot serve."""
+    missing = []
+    above = folder
+    while not above.exists():
+        missing.append(above)
+        above = above.parent
+    for each in reversed(missing):
+        _make_folder(each, access)
+    if not folder.is_dir():
+        raise ConfigurationError(f"{folder} is not a folder. Nothing was made. Choose another path for the ledger.")
+    if not missing and access.group is not None and not _serves(folder, access):
+        raise ConfigurationError(
+            f"the folder {folder} does not belong to group {access.group} with setgid and write access. Nothing was made. "
+            f"Run: chgrp {access.group} {folder} && chmod 2770 {folder}"
+        )
+
+
+def make_run_directory(ledger: Path, access: Access | None) -> Path:
+    """Make the folder for locks, recorders and doorbells beside a ledger; `access` None: as the ledger's own file has it."""
+    if access is None:
+        there = ledger.stat()
+        shared = there.st_mode & stat.S_IWGRP
+        access = Access(str(there.st_gid), there.st_gid) if shared else PRIVATE
+    folder = ledger.with_name(ledger.name + ".run")
+    if not folder.is_dir():
+        _make_folder(folder, access)
+    return folder
+
+
+def own(target: int | Path, shown: Path, access: Access, mode: int) -> None:
+    """Give a file or folder made by us its group and mode. Raises ConfigurationError where this user may not."""
+    try:
+        if access.group is not None:
+            os.chown(target, -1, access.group_id)
+        os.chmod(target, mode)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{shown} cannot be given to group {access.group} ({error.strerror}). No ledger was made. "
+            f"Run settled init as a member of that group."
+        ) from error
+
+
+def _make_folder(folder: Path, access: Access) -> None:
+    """Make a folder under another name and give it its own when it is right: others never see it with a wrong mode or group."""
+    making = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.new")
+    try:
+        making.mkdir(mode=0o700)
+        own(making, folder, access, access.folder_mode)
+        making.rename(folder)  # replaces an empty folder that another process made at this very moment, never one in use
+    except OSError as error:
+        if not folder.is_dir():
+            raise ConfigurationError(
+                f"the folder {folder} cannot be made ({error.strerror}). No ledger was made. Make it, or choose another path."
+            ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            making.rmdir()
+
+
+def _serves(folder: Path, access: Access) -> bool:
+    there = folder.stat()
+    needed = stat.S_ISGID | stat.S_IRWXG
+    return there.st_gid == access.group_id and there.st_mode & needed == needed

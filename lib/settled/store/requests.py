@@ -1,0 +1,175 @@
+"""Store a request, or return the one that its operation ID already belongs to.
+
+No exception and no savepoint for a repeated request, so that a caller's own transaction stays usable.
+"""
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+
+from settled.core.errors import Differs, OperationConflictError
+from settled.core.fold import Event
+from settled.core.row import Row
+from settled.core.words import EventType, Status
+from settled.store.ledger import Transaction
+from settled.store.prepared import named, upsert
+from settled.store.reads import find_row
+from settled.store.schema import operation
+from settled.store.writer import event_rows, insert_event, insert_payload
+
+GENESIS = hashlib.sha256(b"settled event 1").digest()
+
+
+class Request(NamedTuple):
+    """One effect request, ready to be stored. Texts are canonical JSON after the codec; `terms` the stored snapshot."""
+
+    operation_id: str
+    contract: str
+    contract_version: str | None
+    queue: str
+    risk: str
+    fingerprint: str
+    provider_key: str | None
+    provider_reference: str | None
+    derived: bool
+    priority: int
+    due_us: int
+    deadline_us: int | None
+    terms: int | None
+    arguments: str
+    metadata: str | None = None
+    hold: str | None = None
+
+
+class Stored(NamedTuple):
+    """The row, and whether this call made it."""
+
+    row: Row
+    created: bool
+
+
+def store_request(transaction: Transaction, request: Request, at_us: int) -> Stored:
+    """Insert or return. Raises OperationConflictError where the ID belongs to another request; nothing is changed then."""
+    seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
+    happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, {"request": identity_digest(request)})
+    events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
+    row = _new_row(request, at_us, chain)
+    found = transaction.statements[_insert_operation].run(transaction.cursor, _columns(row)).fetchone()
+    if found is None:
+        return Stored(_existing(transaction, request), False)
+    row = row._replace(id=int(found[0]))
+    events[0]["operation"] = row.id
+    transaction.statements[insert_event].run(transaction.cursor, events[0])
+    payloads = [{"operation": row.id, "part": 0, "body": request.arguments}]
+    if request.metadata is not None:
+        payloads.append({"operation": row.id, "part": -1, "body": request.metadata})
+    transaction.statements[insert_payload].run_many(transaction.cursor, payloads)
+    transaction.sealing.add(chain, at_us)
+    transaction.sealing.count(row.contract, row.status.value, 1)
+    return Stored(row, True)
+
+
+def identity_digest(request: Request | Row) -> str:
+    """Return the digest that binds a row's identity columns to its first event."""
+    facts = [
+        request.operation_id,
+        request.contract,
+        request.contract_version if request.derived else None,
+        request.fingerprint if request.derived else None,
+        request.provider_key,
+        request.provider_reference,
+    ]
+    return hashlib.sha256(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()[:32]
+
+
+def difference(row: Row, request: Request) -> Differs | None:
+    """Return the first thing in which a stored row and a request differ. What one of them does not know yet is no difference."""
+    if row.contract != request.contract:
+        return "contract"
+    if None not in (row.contract_version, request.contract_version) and row.contract_version != request.contract_version:
+        return "version"
+    if row.fingerprint != request.fingerprint:
+        return "request"
+    if not (row.derived and request.derived):
+        return None
+    if row.provider_key != request.provider_key:
+        return "provider key"
+    return "provider reference" if row.provider_reference != request.provider_reference else None
+
+
+def _existing(transaction: Transaction, request: Request) -> Row:
+    row = find_row(transaction, request.operation_id)
+    assert row is not None
+    differs = difference(row, request)
+    if differs is not None:
+        raise OperationConflictError(
+            request.operation_id,
+            differs,
+            existing_fingerprint=row.fingerprint,
+            requested_fingerprint=request.fingerprint,
+        )
+    return row
+
+
+def _new_row(request: Request, at_us: int, chain: bytes) -> Row:
+    return Row(
+        id=0,
+        operation_id=request.operation_id,
+        contract=request.contract,
+        contract_version=request.contract_version,
+        queue=request.queue,
+        risk=request.risk,
+        fingerprint=request.fingerprint,
+        provider_key=request.provider_key,
+        provider_reference=request.provider_reference,
+        derived=int(request.derived),
+        priority=request.priority,
+        deadline_us=request.deadline_us,
+        created_us=at_us,
+        status=Status.PREPARED,
+        reason=None,
+        due_us=request.due_us,
+        attempt=0,
+        version=1,
+        sequence=1,
+        open_attempts=0,
+        unfenced=0,
+        kept=0,
+        lease_owner=None,
+        terms=request.terms,
+        probes_spent=0,
+        unknown_since_us=None,
+        escalate_us=None,
+        settled_by=None,
+        provider_operation_id=None,
+        duplicate_suspected=0,
+        output_part=None,
+        error=None,
+        updated_us=at_us,
+        chain=chain,
+    )
+
+
+def _columns(row: Row) -> dict[str, Any]:
+    values = row._asdict()
+    values["status"] = row.status.value
+    return values
+
+
+def _insert_operation(dialect: Dialect) -> sa.ClauseElement:
+    values = {name: named(name) for name in Row._fields if name != "id"}
+    added = upsert(operation, dialect).values(values)
+    return added.on_conflict_do_nothing(index_elements=[operation.c.operation_id]).returning(operation.c.id)
+
+
+def set_derived(transaction: Transaction, row_id: int, facts: dict[str, Any]) -> None:
+    """Fill in the identity columns of a row that was submitted by name, beside its event `derived`."""
+    transaction.run(_fill_in, row_id=row_id, **{f"new_{name}": value for name, value in facts.items()})
+
+
+def _fill_in() -> sa.ClauseElement:
+    names = ("contract_version", "queue", "risk", "provider_key", "provider_reference", "fingerprint")
+    return sa.update(operation).where(operation.c.id == named("row_id")).values({name: named(f"new_{name}") for name in names})

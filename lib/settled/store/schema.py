@@ -1,0 +1,218 @@
+"""The tables. Their CHECKs repeat the rules, so that no other program can break them unnoticed."""
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from settled.core.words import Status
+
+NAMING: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
+metadata = sa.MetaData(naming_convention=NAMING)
+
+_STATUSES: Final = ", ".join(f"'{status.value}'" for status in Status)
+_UNTOUCHED: Final = "attempt > 0 OR settled_by = 'operator' OR status IN ('prepared', 'cancelled', 'quarantined')"
+_STRICT: Final[dict[str, Any]] = {"sqlite_strict": True}
+
+
+def _big(name: str, *, nullable: bool = False, **more: Any) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=nullable, **more)
+
+
+def _text(name: str, *, nullable: bool = False, **more: Any) -> sa.Column[str]:
+    return sa.Column(name, sa.Text(), nullable=nullable, **more)
+
+
+operation = sa.Table(
+    "operation",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("operation_id", unique=True),
+    _text("contract"),
+    _text("contract_version", nullable=True),
+    _text("queue"),
+    _text("risk"),
+    _text("fingerprint"),
+    _text("provider_key", nullable=True),
+    _text("provider_reference", nullable=True),
+    _big("derived"),
+    _big("priority"),
+    _big("deadline_us", nullable=True),
+    _big("created_us"),
+    _text("status"),
+    _text("reason", nullable=True),
+    _big("due_us", nullable=True),
+    _big("attempt"),
+    _big("version"),
+    _big("sequence"),
+    _big("open_attempts"),
+    _big("unfenced"),
+    _big("kept"),
+    _big("lease_owner", nullable=True),
+    _big("terms", nullable=True),
+    _big("probes_spent"),
+    _big("unknown_since_us", nullable=True),
+    _big("escalate_us", nullable=True),
+    _text("settled_by", nullable=True),
+    _text("provider_operation_id", nullable=True),
+    _big("duplicate_suspected"),
+    _big("output_part", nullable=True),
+    _text("error", nullable=True),
+    _big("updated_us"),
+    sa.Column("chain", sa.LargeBinary(), nullable=False),
+    _big("probe_owner", nullable=True),
+    sa.CheckConstraint(f"status IN ({_STATUSES})", name="status_known"),
+    sa.CheckConstraint("(status = 'dispatched') = (lease_owner IS NOT NULL)", name="lease_only_while_dispatched"),
+    sa.CheckConstraint("status NOT IN ('rejected', 'cancelled') OR open_attempts = 0", name="failed_only_when_closed"),
+    sa.CheckConstraint(_UNTOUCHED, name="outcome_only_after_an_attempt"),
+    sa.CheckConstraint("status <> 'quarantined' OR reason IS NOT NULL", name="quarantine_has_a_reason"),
+    sa.CheckConstraint("attempt > 0 OR open_attempts = 0", name="open_only_after_an_attempt"),
+    sa.CheckConstraint("kept = 0 OR status = 'dispatched'", name="kept_only_while_dispatched"),
+    sa.CheckConstraint("attempt >= 0 AND version >= 1 AND sequence >= 1 AND probes_spent >= 0", name="counts_natural"),
+    sa.CheckConstraint("open_attempts BETWEEN 0 AND attempt AND unfenced BETWEEN 0 AND open_attempts", name="open_bounded"),
+    sa.CheckConstraint("duplicate_suspected IN (0, 1) AND derived IN (0, 1)", name="flags"),
+    **_STRICT,
+)
+
+# Partial, so that a claim and a sweep cost the same however long the settled history is.
+_PREPARED = sa.text("status = 'prepared' AND reason IS NULL")
+_UNKNOWN = sa.text("due_us IS NOT NULL AND status IN ('outcome_unknown', 'quarantined')")
+_ESCALATE = sa.text("escalate_us IS NOT NULL AND status = 'outcome_unknown'")
+_DEADLINE = sa.text("deadline_us IS NOT NULL AND status = 'prepared'")
+_LEASED = sa.text("status = 'dispatched'")
+_UNFENCED = sa.text("unfenced > 0 AND status IN ('prepared', 'outcome_unknown', 'quarantined')")
+_UNDERIVED = sa.text("derived = 0 AND status = 'prepared' AND reason IS NULL")
+
+
+def _partial(name: str, where: sa.TextClause, *columns: Any) -> sa.Index:
+    return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
+_c = operation.c
+_partial("ix_operation_ready", _PREPARED, _c.contract, _c.priority.desc(), _c.due_us, _c.id)
+_partial("ix_operation_probe_due", _UNKNOWN, _c.contract, _c.due_us, _c.id)
+_partial("ix_operation_escalate", _ESCALATE, _c.escalate_us)
+_partial("ix_operation_deadline", _DEADLINE, _c.deadline_us)
+_partial("ix_operation_leased", _LEASED, _c.lease_owner, _c.id)
+_partial("ix_operation_unfenced", _UNFENCED, _c.id)
+_partial("ix_operation_underived", _UNDERIVED, _c.contract, _c.id)
+_partial("ix_operation_probed", sa.text("probe_owner IS NOT NULL"), _c.probe_owner)
+_partial("ix_operation_reference", sa.text("provider_reference IS NOT NULL"), _c.provider_reference)
+sa.Index("ix_operation_listed", _c.status, _c.updated_us)
+
+# Arguments are part 0, metadata part -1, an output has the sequence of the event that brought it.
+payload = sa.Table(
+    "payload",
+    metadata,
+    _big("operation", primary_key=True, autoincrement=False),
+    _big("part", primary_key=True, autoincrement=False),
+    _text("body"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
+
+event = sa.Table(
+    "event",
+    metadata,
+    _big("operation", primary_key=True, autoincrement=False),
+    _big("sequence", primary_key=True, autoincrement=False),
+    _text("type"),
+    _text("status"),
+    _big("attempt"),
+    _big("at_us"),
+    _text("data", nullable=True),
+    sa.Column("hash", sa.LargeBinary(), nullable=False),
+    _big("seal"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
+
+seal = sa.Table(
+    "seal",
+    metadata,
+    _big("id", primary_key=True, autoincrement=False),
+    _big("at_us"),
+    _big("events"),
+    sa.Column("head", sa.LargeBinary(), nullable=False),
+    **_STRICT,
+)
+
+terms = sa.Table(
+    "terms",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("digest", unique=True),
+    _text("body"),
+    **_STRICT,
+)
+
+worker = sa.Table(
+    "worker",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("incarnation", unique=True),
+    _text("kind"),
+    _text("boot_id"),
+    _big("pid"),
+    _big("process_started"),
+    _text("lock_path"),
+    _big("lock_device"),
+    _big("lock_inode"),
+    _text("contracts"),
+    _big("started_us"),
+    _big("seen_us"),
+    _big("ended_us", nullable=True),
+    sa.CheckConstraint("kind IN ('worker', 'caller', 'sweep')", name="kind_known"),
+    **_STRICT,
+)
+_partial("ix_worker_live", sa.text("ended_us IS NULL"), worker.c.id)
+
+tally = sa.Table(
+    "tally",
+    metadata,
+    _text("contract", primary_key=True),
+    _text("status", primary_key=True),
+    _big("count"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
+
+sweep_run = sa.Table(
+    "sweep_run",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("name"),
+    _big("started_us"),
+    _big("ended_us"),
+    _big("examined"),
+    _big("moved"),
+    _big("errors"),
+    _text("note", nullable=True),
+    sa.Index("ix_sweep_run_name", "name", "id"),
+    **_STRICT,
+)
+
+evidence_inbox = sa.Table(
+    "evidence_inbox",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("provider_reference", index=True),
+    _text("source"),
+    _big("at_us"),
+    _text("body"),
+    **_STRICT,
+)
+
+meta = sa.Table("meta", metadata, _text("key", primary_key=True), _text("value"), sqlite_with_rowid=False, **_STRICT)
+
+# No program may rewrite history through this schema; the chain finds those that go around it.
+APPEND_ONLY: Final = tuple(
+    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    for table in ("event", "seal")
+    for verb in ("UPDATE", "DELETE")
+)

@@ -1,0 +1,82 @@
+"""What a write transaction ends with: one seal over all its events, one move of the tally.
+
+The seals are a chain of their own: each head covers the heads before it, so that one row is the head of the audit and
+events that were cut off anywhere are missed.
+"""
+
+import hashlib
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+
+from settled.store.prepared import Statements, named, upsert
+from settled.store.schema import seal, tally
+
+GENESIS: Final = hashlib.sha256(b"settled seal 1").digest()
+
+
+class Sealing:
+    """The events and the count changes of one transaction. The seal's id is known before the first event is written."""
+
+    __slots__ = ("_at_us", "_counts", "_hashes", "_previous", "id")
+
+    def __init__(self) -> None:
+        self.id = 0
+        self._at_us = 0
+        self._previous = GENESIS
+        self._hashes: list[bytes] = []
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def open(self, cursor: Any, statements: Statements) -> int:
+        """Return this transaction's seal id; the first call reads the last seal."""
+        if not self.id:
+            last = statements[_last_seal].run(cursor, {}).fetchone()
+            self.id = 1 if last is None else last[0] + 1
+            self._at_us = 0 if last is None else last[1]
+            self._previous = GENESIS if last is None else bytes(last[2])
+        return self.id
+
+    def add(self, event_hash: bytes, at_us: int) -> None:
+        """Cover one event. `at_us` never falls below the last seal's: it is the highest wall clock ever stored."""
+        self._hashes.append(event_hash)
+        self._at_us = max(self._at_us, at_us)
+
+    def count(self, contract: str, status: str, change: int) -> None:
+        """Note that one more (or one fewer) operation of a contract has a status."""
+        key = (contract, status)
+        self._counts[key] = self._counts.get(key, 0) + change
+
+    def finish(self, cursor: Any, statements: Statements) -> None:
+        """Write the seal and the tally; nothing where nothing was written."""
+        if self._hashes:
+            head = seal_head(self._previous, self._hashes)
+            row = {"id": self.id, "at_us": self._at_us, "events": len(self._hashes), "head": head}
+            statements[_insert_seal].run(cursor, row)
+        moved = [
+            {"contract": contract, "status": status, "count": change}
+            for (contract, status), change in self._counts.items()
+            if change
+        ]
+        if moved:
+            statements[_move_tally].run_many(cursor, moved)
+
+
+def seal_head(previous: bytes, hashes: list[bytes]) -> bytes:
+    """Return the head of a seal over event hashes, in any order, after `previous`."""
+    return hashlib.sha256(previous + b"".join(sorted(hashes))).digest()
+
+
+def _last_seal() -> sa.ClauseElement:
+    return sa.select(seal.c.id, seal.c.at_us, seal.c.head).order_by(seal.c.id.desc()).limit(sa.literal_column("1"))
+
+
+def _insert_seal() -> sa.ClauseElement:
+    return sa.insert(seal).values(id=named("id"), at_us=named("at_us"), events=named("events"), head=named("head"))
+
+
+def _move_tally(dialect: Dialect) -> sa.ClauseElement:
+    added = upsert(tally, dialect).values(contract=named("contract"), status=named("status"), count=named("count"))
+    return added.on_conflict_do_update(
+        index_elements=[tally.c.contract, tally.c.status], set_={"count": tally.c.count + added.excluded.count}
+    )

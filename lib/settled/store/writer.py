@@ -1,0 +1,180 @@
+"""Record moves of operations. The only statement in the project that sets operation.status.
+
+Promise: each move is one UPDATE guarded by id, status, attempt, version and sequence, with its events, outputs, tally
+and seal in the same transaction. A move whose guard hits nothing is dropped whole.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from settled.core.fold import Event, advance
+from settled.core.row import STATE_COLUMNS, Row
+from settled.store.ledger import Transaction
+from settled.store.prepared import named
+from settled.store.schema import event, operation, payload
+
+_GUARD: Final = ("status", "attempt", "version", "sequence")
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+
+
+class Move(NamedTuple):
+    """What is to be recorded: the row as it was seen, the events, and outputs by the index of the event that brought them."""
+
+    seen: Row
+    events: Sequence[Event]
+    outputs: Mapping[int, str] = {}
+
+
+class Recorded(NamedTuple):
+    """What became of a move: the new row; None where somebody else had moved it, or the store refused it with `error`."""
+
+    row: Row | None
+    error: Exception | None = None
+
+
+class _Written(NamedTuple):
+    row: Row
+    update: dict[str, Any]
+    events: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+
+
+def record(transaction: Transaction, moves: Sequence[Move]) -> list[Recorded]:
+    """Record moves of different operations; one that is stale or refused does not disturb the others."""
+    if not moves:
+        return []
+    seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
+    written = [_prepare(move, seal_id) for move in moves]
+    if len(moves) == 1 or not _all_at_once(transaction, written):
+        return [_alone(transaction, move, one) for move, one in zip(moves, written, strict=True)]
+    for move, one in zip(moves, written, strict=True):
+        _cover(transaction, move, one)
+    return [Recorded(one.row) for one in written]
+
+
+def event_hash(previous: bytes, operation_id: str, sequence: int, happened: Event, data: str | None) -> bytes:
+    """Return the hash of one event after `previous`: SHA-256 over the previous hash and the event as a JSON list."""
+    text = _ENCODE([operation_id, sequence, happened.type, happened.status, happened.attempt, happened.at_us, data])
+    return hashlib.sha256(previous + text.encode()).digest()
+
+
+def event_rows(
+    row_id: int, operation_id: str, sequence: int, chain: bytes, events: Sequence[Event], seal_id: int
+) -> tuple[list[dict[str, Any]], bytes]:
+    """Return rows of `event` that follow `sequence`, and the last hash."""
+    rows = []
+    for happened in events:
+        sequence += 1
+        data = _ENCODE(happened.data) if happened.data else None
+        chain = event_hash(chain, operation_id, sequence, happened, data)
+        rows.append(
+            {
+                "operation": row_id,
+                "sequence": sequence,
+                "type": happened.type.value,
+                "status": happened.status.value,
+                "attempt": happened.attempt,
+                "at_us": happened.at_us,
+                "data": data,
+                "hash": chain,
+                "seal": seal_id,
+            }
+        )
+    return rows, chain
+
+
+def _prepare(move: Move, seal_id: int) -> _Written:
+    seen, row = move.seen, move.seen
+    for happened in move.events:
+        row = advance(row, happened)
+    events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, move.events, seal_id)
+    row = row._replace(chain=chain)
+    update = {f"new_{name}": getattr(row, name) for name in STATE_COLUMNS}
+    update["new_status"] = row.status.value
+    update |= {f"seen_{name}": getattr(seen, name) for name in _GUARD}
+    update["seen_status"] = seen.status.value
+    update["seen_id"] = seen.id
+    outputs = [
+        {"operation": seen.id, "part": seen.sequence + 1 + index, "body": body} for index, body in move.outputs.items()
+    ]
+    return _Written(row, update, events, outputs)
+
+
+def _all_at_once(transaction: Transaction, written: Sequence[_Written]) -> bool:
+    """Write a whole batch; where one row is stale or refused, undo the batch and return False."""
+    cursor = transaction.cursor
+    cursor.execute("SAVEPOINT batch")
+    try:
+        moved = transaction.statements[_guarded_update].run_many(cursor, [one.update for one in written])
+        if moved == len(written):
+            transaction.statements[insert_event].run_many(cursor, [row for one in written for row in one.events])
+            outputs = [row for one in written for row in one.outputs]
+            if outputs:
+                transaction.statements[insert_payload].run_many(cursor, outputs)
+            cursor.execute("RELEASE batch")
+            return True
+    except Exception as error:
+        if not _is_about_the_row(error):
+            raise
+    cursor.execute("ROLLBACK TO batch")
+    cursor.execute("RELEASE batch")
+    return False
+
+
+def _alone(transaction: Transaction, move: Move, one: _Written) -> Recorded:
+    """Write one move inside its own savepoint."""
+    cursor = transaction.cursor
+    cursor.execute("SAVEPOINT one")
+    try:
+        if transaction.statements[_guarded_update].run_many(cursor, [one.update]) == 1:
+            transaction.statements[insert_event].run_many(cursor, one.events)
+            if one.outputs:
+                transaction.statements[insert_payload].run_many(cursor, one.outputs)
+            cursor.execute("RELEASE one")
+            _cover(transaction, move, one)
+            return Recorded(one.row)
+        refused: Exception | None = None
+    except Exception as error:
+        if not _is_about_the_row(error):
+            raise
+        refused = error
+    cursor.execute("ROLLBACK TO one")
+    cursor.execute("RELEASE one")
+    return Recorded(None, refused)
+
+
+def _cover(transaction: Transaction, move: Move, one: _Written) -> None:
+    sealing = transaction.sealing
+    for row in one.events:
+        sealing.add(row["hash"], row["at_us"])
+    if one.row.status is not move.seen.status:
+        sealing.count(one.row.contract, move.seen.status.value, -1)
+        sealing.count(one.row.contract, one.row.status.value, 1)
+
+
+def _is_about_the_row(error: Exception) -> bool:
+    """A constraint or a wrong type is about one row; busy, full and input/output errors are about the store."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (19, 20, 18)  # SQLITE_CONSTRAINT, SQLITE_MISMATCH, SQLITE_TOOBIG
+
+
+def _guarded_update() -> sa.ClauseElement:
+    column = operation.c
+    statement = sa.update(operation).where(column.id == named("seen_id"))
+    for name in _GUARD:
+        statement = statement.where(column[name] == named(f"seen_{name}"))  # a stale worker moves nothing
+    return statement.values({name: named(f"new_{name}") for name in STATE_COLUMNS})
+
+
+def insert_event() -> sa.ClauseElement:
+    """Build the statement that appends one event."""
+    return sa.insert(event).values({column.name: named(column.name) for column in event.c})
+
+
+def insert_payload() -> sa.ClauseElement:
+    """Build the statement that stores one argument or output text."""
+    return sa.insert(payload).values({column.name: named(column.name) for column in payload.c})
