@@ -1,0 +1,247 @@
+"""Be one process start that others can prove dead: a random id, a held lock, a mark that children carry.
+
+Promise: what these functions call gone is gone. Whatever cannot be looked at is answered with "no proof", never with "gone".
+
+The lock is a flock on an inheritable descriptor. Runners are given it and plain forks keep it, so a free lock means that the
+process, its runners and its forked children have ended. Children that were exec'd without it carry the mark in their
+environment instead. Look at the lock first and at the marks second: a fork that execs in between then appears in one of the two.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from settled.clock import boot_id_short
+from settled.core.errors import ConfigurationError
+
+MARK: Final = "SETTLED_INCARNATION"
+CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+_PROC: Final = Path("/proc")
+_PASSES_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incarnation:
+    """One process start. `lock_dev` and `lock_inode` are stored, because a lock file of the same name proves nothing."""
+
+    id: str
+    boot_id: str
+    pid: int
+    start_ticks: int | None
+    lock_path: Path
+    lock_dev: int
+    lock_inode: int
+    lock_fd: int
+
+    @classmethod
+    def start(cls, run_dir: Path, *, boot_id: str | None = None) -> Self:
+        """Create and hold the lock file in `run_dir`, and mark this process's environment for the children to come.
+
+        Raises ConfigurationError where the folder cannot hold a locked file.
+        """
+        identity = secrets.token_hex(10)
+        path = run_dir / f"{identity}.lock"
+        try:
+            lock_fd = _create_locked(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the lock file {path} cannot be made and locked ({error.strerror}). Nothing was started. "
+                f"The folder must be writable and on a local file system."
+            ) from error
+        there = os.fstat(lock_fd)
+        os.environ[MARK] = marked(os.environ, identity)[MARK]
+        return cls(
+            id=identity,
+            boot_id=boot_id or boot_id_short(),
+            pid=os.getpid(),
+            start_ticks=start_ticks(os.getpid()),
+            lock_path=path,
+            lock_dev=there.st_dev,
+            lock_inode=there.st_ino,
+            lock_fd=lock_fd,
+        )
+
+    def release(self) -> None:
+        """Give up this process's own hold and its mark; children that still live keep theirs. Does nothing in a forked child."""
+        if os.getpid() != self.pid:
+            return
+        others = [name for name in os.environ.get(MARK, "").split(",") if name not in ("", self.id)]
+        os.environ[MARK] = ",".join(others)
+        # Closed, never unlocked: unlocking would take the lock from the children that share this descriptor.
+        with contextlib.suppress(OSError):
+            os.close(self.lock_fd)
+
+
+def shared_mode(folder: Path) -> int:
+    """Return the mode for a file of this ledger: 0660 in a folder made for a group (setgid, group may write), else 0600."""
+    group = stat.S_ISGID | stat.S_IWGRP
+    return 0o660 if folder.stat().st_mode & group == group else 0o600
+
+
+def marked(environ: Mapping[str, str], incarnation: str) -> dict[str, str]:
+    """Return a copy of `environ` that carries the mark of `incarnation` besides those that it carries already."""
+    names = [name for name in environ.get(MARK, "").split(",") if name]
+    return {**environ, MARK: ",".join([*names, incarnation] if incarnation not in names else names)}
+
+
+def marks_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the incarnations that `environ` names, outermost first."""
+    return tuple(name for name in environ.get(MARK, "").split(",") if name)
+
+
+def boot_id() -> str:
+    """Return the id of this boot in the form in which incarnations store it."""
+    return boot_id_short()
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when `pid` was started, in clock ticks since boot: with it a reused pid is told apart. None if it cannot be read."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        return int(text.rpartition(")")[2].split()[19])  # after the last ")": a command name may hold spaces and brackets
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def is_surely_gone(
+    lock_path: Path,
+    dev: int,
+    inode: int,
+    incarnation: str,
+    *,
+    started_ticks: int | None = None,
+    uid: int | None = None,
+    cgroup: Path | None = None,
+) -> bool:
+    """Return whether nothing of this incarnation can run any more: lock free, no marked process, a delegated cgroup empty.
+
+    `started_ticks` is its stored start time, `uid` the user that it ran as (default: the owner of the lock file).
+    """
+    if lock_is_free(lock_path, dev, inode) is not True:
+        return False
+    try:
+        owner = lock_path.stat().st_uid if uid is None else uid
+    except OSError:
+        return False
+    marks = marked_processes(incarnation, uid=owner, started_ticks=started_ticks)
+    return marks == [] and (cgroup is None or cgroup_is_empty(cgroup) is True)
+
+
+def lock_is_free(path: Path, dev: int, inode: int) -> bool | None:
+    """Return whether nobody holds the lock of exactly this file; None if it is missing, another one or not readable: no proof."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        there = os.fstat(fd)
+        if (there.st_dev, there.st_ino) != (dev, inode):
+            return None
+        # Shared, so that two observers do not take each other for the owner; unlocked by hand, because a fork in
+        # another thread may have copied the descriptor meanwhile and would keep the lock.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def remove_lock_file(path: Path, dev: int, inode: int) -> bool:
+    """Remove the lock file of an incarnation that was settled for good; return False if it is held or is another file."""
+    if lock_is_free(path, dev, inode) is not True:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return True
+
+
+def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks: int | None = None) -> list[int] | None:
+    """Return the pids whose environment carries the mark; None if a process of the user `uid` (default ours) hides its own.
+
+    A process that hides its environment does not matter if it is older than `started_ticks`, the start of the incarnation:
+    it is no descendant. A process started meanwhile is found too: the list is read until it shows nothing new.
+    """
+    wanted = os.geteuid() if uid is None else uid
+    seen: set[int] = set()
+    found: list[int] = []
+    for _ in range(_PASSES_MAX):
+        try:
+            fresh = [pid for pid in _pids() if pid not in seen]
+        except OSError:
+            return None
+        if not fresh:
+            return sorted(found)
+        for pid in fresh:
+            carries = _carries(pid, incarnation.encode())
+            if carries is None and not _is_no_descendant(pid, wanted, started_ticks):
+                return None
+            if carries:
+                found.append(pid)
+        seen.update(fresh)
+    return None
+
+
+def cgroup_is_empty(cgroup: Path) -> bool | None:
+    """Return whether no process lives in this delegated cgroup or below; a removed one was empty. None if it cannot be told."""
+    if not (CGROUP_ROOT / "cgroup.procs").exists():
+        return None
+    try:
+        for folder, _, _ in os.walk(cgroup):
+            if (Path(folder) / "cgroup.procs").read_text().strip():
+                return False
+    except OSError:
+        return None
+    return True if CGROUP_ROOT in cgroup.parents else None
+
+
+def _create_locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.fchmod(fd, shared_mode(path.parent))  # not by the umask: the group must be able to look
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # new and unknown to anyone, so it cannot be held
+        os.set_inheritable(fd, True)
+    except BaseException:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+        raise
+    return fd
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir(_PROC) if name.isdecimal())
+
+
+def _carries(pid: int, name: bytes) -> bool | None:
+    """Return whether the environment of `pid` names the incarnation; None if it cannot be read."""
+    try:
+        entries = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # ended meanwhile, or a thread of the kernel
+    except OSError:
+        return None
+    prefix = MARK.encode() + b"="
+    return any(name in entry[len(prefix) :].split(b",") for entry in entries if entry.startswith(prefix))
+
+
+def _is_no_descendant(pid: int, uid: int, started_ticks: int | None) -> bool:
+    """Return whether `pid` has ended, is older than the incarnation, or has none of its four user ids in common with it."""
+    its_start = start_ticks(pid)
+    if started_ticks is not None and its_start is not None and its_start < started_ticks:
+        return True
+    try:  # not by the owner of its /proc folder: that is root for whatever may not be dumped
+        lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+        return str(uid) not in next(line for line in lines if line.startswith("Uid:")).split()[1:]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except (OSError, StopIteration):
+        return False
