@@ -1,0 +1,223 @@
+"""The settings that exist, their types, limits and defaults.
+
+A value that would switch a safeguard off (a lease of 0, an interval of no length) is refused, never understood as "none".
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from settled.config.cron import check_cron
+from settled.core.limits import DEFAULTS, TERM_DEFAULTS
+
+SECONDS_MIN: Final = 0.001
+SECONDS_MAX: Final = 10 * 366 * 86_400.0
+COUNT_MAX: Final = 1_000_000
+BYTES_MAX: Final = 256 * 1_048_576
+BEATS_PER_LEASE_MIN: Final = 3  # so that two beats may be lost before an owner looks dead
+
+
+def _number(value: object, what: str) -> float:
+    """Return what was written as a number. A bool is none, and a blank is not zero."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError(f"is blank, but must be {what}")
+    if not isinstance(value, (int, float, str)) or isinstance(value, bool):
+        raise ValueError(f"is {value!r}, but must be {what}")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"is {value!r}, but must be {what}") from None
+    if math.isnan(number):
+        raise ValueError(f"is {value!r}, but must be {what}")
+    return number
+
+
+def _seconds(value: object) -> float:
+    number = _number(value, "a number of seconds greater than 0")
+    if number <= 0:
+        raise ValueError(f"is {value}, but must be greater than 0 seconds")
+    if not SECONDS_MIN <= number <= SECONDS_MAX:
+        raise ValueError(f"is {value}, but must be between {SECONDS_MIN} and {SECONDS_MAX:.0f} seconds")
+    return number
+
+
+def _count_up_to(maximum: int) -> Callable[[object], int]:
+    def count(value: object) -> int:
+        number = _number(value, f"a whole number from 1 to {maximum}")
+        if not number.is_integer():
+            raise ValueError(f"is {value!r}, but must be a whole number from 1 to {maximum}")
+        if not 1 <= number <= maximum:
+            raise ValueError(f"is {value}, but must be from 1 to {maximum}")
+        return int(number)
+
+    return count
+
+
+def _pattern(value: object) -> re.Pattern[str]:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a regular expression that is not empty")
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+
+
+def _lower(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Count = Annotated[int, BeforeValidator(_count_up_to(COUNT_MAX))]
+Bytes = Annotated[int, BeforeValidator(_count_up_to(BYTES_MAX))]
+
+
+class Section(BaseModel):
+    """A section: frozen, and without a name that is not declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorkerSettings(Section):
+    slots: Count = DEFAULTS.slots
+    process_runners: Count | None = None
+    """None: twice the cores, at most `process_runners_max` of the limits."""
+    poll_seconds: Seconds = DEFAULTS.poll_seconds
+    lease_seconds: Seconds = DEFAULTS.lease_seconds
+    beat_seconds: Seconds = Field(default=DEFAULTS.beat_seconds, validate_default=True)
+    abandoned_max: Count = DEFAULTS.abandoned_max
+    batch_max: Count = DEFAULTS.batch_max
+    drain_seconds: Seconds = DEFAULTS.drain_seconds
+
+    @field_validator("beat_seconds")
+    @classmethod
+    def _beats_fit_the_lease(cls, beat_seconds: float, info: ValidationInfo) -> float:
+        lease_seconds = info.data.get("lease_seconds")  # absent where it was refused itself
+        if lease_seconds is not None and beat_seconds * BEATS_PER_LEASE_MIN > lease_seconds:
+            raise ValueError(
+                f"is {beat_seconds:g}, but must be at most a third of worker.lease_seconds ({lease_seconds:g}), "
+                f"or a live owner looks dead after one late beat"
+            )
+        return beat_seconds
+
+
+class SweepSettings(Section):
+    """When one sweep runs: by interval or by crontab line in UTC."""
+
+    every_seconds: Seconds | None = None
+    cron: str | None = None
+    enabled: bool = True
+
+    @field_validator("cron")
+    @classmethod
+    def _cron_can_run(cls, line: str | None) -> str | None:
+        return None if line is None else check_cron(line)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.every_seconds is None) == (self.cron is None):
+            raise ValueError("needs either every_seconds or cron, and not both")
+        return self
+
+
+SWEEP_SECONDS: Final[Mapping[str, float]] = {
+    "leases": DEFAULTS.leases_seconds,
+    "reconcile": DEFAULTS.reconcile_late_max_seconds,
+    "escalate": DEFAULTS.escalate_seconds,
+    "checkpoint": DEFAULTS.checkpoint_seconds,
+    "retention": DEFAULTS.retention_seconds,
+}
+
+
+class SweepsSettings(Section):
+    leases: SweepSettings
+    reconcile: SweepSettings
+    escalate: SweepSettings
+    checkpoint: SweepSettings
+    retention: SweepSettings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_intervals(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        filled = dict(given)
+        for name, seconds in SWEEP_SECONDS.items():
+            sweep = filled.get(name, {})
+            if isinstance(sweep, Mapping) and not {"every_seconds", "cron"} & sweep.keys():
+                filled[name] = {**sweep, "every_seconds": seconds}
+        return filled
+
+
+class ContractSettings(Section):
+    """What an operator may override of one contract without touching its code: how long and how often we ask, never what we believe."""
+
+    probe_interval_seconds: Seconds | None = None
+    probe_attempts_max: Count | None = None
+    unknown_age_max_seconds: Seconds | None = None
+
+
+class LimitsSettings(Section):
+    arguments_bytes_max: Bytes = DEFAULTS.arguments_bytes_max
+    result_bytes_max: Bytes = DEFAULTS.result_bytes_max
+    error_text_max: Count = DEFAULTS.error_text_max
+
+
+class LogsSettings(Section):
+    format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower)] = "auto"
+    level: Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)] = "info"
+
+
+class HealthSettings(Section):
+    """Beyond these, `settled health` is not healthy."""
+
+    oldest_due_seconds: Seconds = 300.0
+    oldest_unknown_seconds: Seconds = TERM_DEFAULTS.unknown_age_max
+    worker_silent_seconds: Seconds = 3 * DEFAULTS.worker_row_seconds
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Built from values only: what is read from where is `load_settings`' business."""
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="SETTLED_", env_nested_delimiter="__")
+
+    database: str | None = None
+    """A path or a URL. None: ./settled.db"""
+    app: str | None = None
+    """MODULE:APP"""
+    worker: WorkerSettings = WorkerSettings()
+    sweeps: SweepsSettings = SweepsSettings.model_validate({})
+    contracts: dict[str, ContractSettings] = {}
+    limits: LimitsSettings = LimitsSettings()
+    logs: LogsSettings = LogsSettings()
+    health: HealthSettings = HealthSettings()
+    redactions: tuple[Annotated[re.Pattern[str], BeforeValidator(_pattern)], ...] = ()
+    """Regular expressions; what they match is masked in stored error text and in logs."""
+
+    @field_validator("database")
+    @classmethod
+    def _database_is_named(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("is blank, but must be a path or a URL")
+        return value
+
+    @field_validator("app")
+    @classmethod
+    def _app_is_a_reference(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", value):
+            raise ValueError(f"is {value!r}, but must be MODULE:APP, for example shop.effects:app")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)

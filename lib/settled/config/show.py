@@ -1,0 +1,30 @@
+"""Show the settings in force with their origins, fit for a terminal or a ticket: what may be secret is masked."""
+
+import re
+from typing import Any, Final, NamedTuple
+
+from settled.config.database import mask_url
+from settled.config.loading import DATABASE_DEFAULT, Loaded
+from settled.config.sources import leaves
+from settled.core.text import MASK
+
+_SECRET: Final = re.compile(r"(?i)secret|password|passphrase|token|credential|(^|_)key($|_)")
+
+
+class ShownSetting(NamedTuple):
+    name: str
+    value: Any
+    origin: str
+
+
+def shown_settings(loaded: Loaded) -> list[ShownSetting]:
+    """Return every setting by its dotted name, its value as JSON can hold it, and its origin."""
+    return [ShownSetting(name := ".".join(path), _shown(name, value), loaded.origins[name]) for path, value in leaves(loaded.settings)]
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name == "database":
+        return mask_url(value or DATABASE_DEFAULT)
+    if name == "redactions":  # a pattern may spell out the secret that it hides
+        return [MASK] * len(value)
+    return MASK if value is not None and _SECRET.search(name.rpartition(".")[2]) else value
