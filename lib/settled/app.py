@@ -1,0 +1,410 @@
+"""The App: what agents, hosts and operators call. Each verb is one call of a step; nothing is decided here."""
+
+import asyncio
+import builtins
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from settled.clock import Clock, SystemClock
+from settled.contract import EffectContract
+from settled.core.errors import ConfigurationError, ContractNotFoundError
+from settled.core.evidence import NO_OUTPUT, ProbeResult
+from settled.core.limits import DEFAULTS, Limits
+from settled.core.words import Status
+from settled.doorbell import ring_all
+from settled.effect import Effect
+from settled.operation import Operation
+from settled.shell import Codec, PlainCodec, Shell
+from settled.steps import notice, resolve, show
+from settled.steps.submit import Order, check_order, store_orders
+from settled.store.creation import create_ledger
+from settled.store.ledger import Ledger, drop_after_fork
+from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from settled.inline import Inline
+
+F = TypeVar("F", bound=Callable[..., Any])
+Named = str | Effect | EffectContract
+
+
+class App:
+    """One ledger, and the contracts that this process knows. Creating or importing one opens nothing."""
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str] | None = None,
+        *,
+        limits: Limits = DEFAULTS,
+        clock: Clock | None = None,
+        codec: Codec | None = None,
+    ) -> None:
+        self.database = database
+        self.contracts: dict[str, EffectContract] = {}
+        self.flag: str | None = None
+        self.reference: str | None = None
+        self._limits, self._clock, self._codec = limits, clock or SystemClock(), codec or PlainCodec()
+        self._shell: Shell | None = None
+        self._inline: Inline | None = None
+        self._made_in = sys._getframe(1).f_globals
+
+    # ------------------------------------------------------------------ declare
+
+    def effect(self, **terms: Any) -> Callable[[Callable[..., Any]], Effect]:
+        """Declare a contract and its handler at once; the keywords are those of EffectContract."""
+
+        def declare(handler: Callable[..., Any]) -> Effect:
+            contract = EffectContract(**{"name": getattr(handler, "__name__", ""), **terms})
+            contract.handled_by(handler)
+            return self.register(contract)
+
+        return declare
+
+    def handler(self, contract: EffectContract) -> Callable[[F], F]:
+        """Register a contract that was declared elsewhere, with its handler."""
+
+        def register(function: F) -> F:
+            contract.handled_by(function)
+            self.register(contract)
+            return function
+
+        return register
+
+    def register(self, contract: EffectContract) -> Effect:
+        """Make a contract known here. Raises ConfigurationError where its name is taken."""
+        if self.contracts.get(contract.name) not in (None, contract):
+            raise ConfigurationError(f"a contract named {contract.name!r} is registered already. Give the other one its own name")
+        self.contracts[contract.name] = contract
+        return Effect(self, contract)
+
+    def contract(self, name: str) -> EffectContract:
+        """Return a registered contract. Raises ContractNotFoundError."""
+        found = self.contracts.get(name)
+        if found is None:
+            raise ContractNotFoundError(name, tuple(self.contracts))
+        return found
+
+    # ------------------------------------------------------------------ the ledger
+
+    @property
+    def shell(self) -> Shell:
+        """The means of this process; the ledger is named at the first call and opened at its first use."""
+        if self._shell is None:
+            from settled.opening import choose_database  # the settings library is slow to import
+
+            chosen = choose_database(self.flag, self.database)
+            ledger = Ledger(chosen, limits=self._limits, monotonic_us=self._clock.monotonic_us)
+            drop_after_fork(ledger)
+            self._shell = Shell(
+                ledger=ledger, clock=self._clock, contracts=self.contracts, limits=self._limits, codec=self._codec
+            )
+        return self._shell
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of this App."""
+        return self.shell.ledger
+
+    def engine(self) -> "sa.Engine":
+        """Return the engine of the ledger, whose connections `submit(connection=…)` takes."""
+        return self.ledger.engine()
+
+    def create_database(self, *, group: str | None = None) -> Path:
+        """Make the ledger, as `settled init` does; an existing one is left as it is."""
+        return create_ledger(self.ledger.path, group=group, at_us=self._clock.now().wall_us).path
+
+    def close(self) -> None:
+        """Close what this process has open. A running `execute` ends first."""
+        if self._inline is not None:
+            self._inline.close()
+            self._inline = None
+        if self._shell is not None:
+            self._shell.ledger.close()
+
+    # ------------------------------------------------------------------ submit
+
+    def submit(
+        self,
+        contract: Named,
+        arguments: dict[str, Any],
+        *,
+        operation_id: str | None = None,
+        priority: int = 0,
+        delay: float | timedelta | None = None,
+        deadline: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        connection: "sa.Connection | None" = None,
+    ) -> Operation:
+        """Make a request durable, or return the operation that it already is; nothing is sent by this call.
+
+        Raises TypeError or ValueError for a request that is refused at the door, OperationConflictError where the ID
+        belongs to another request, LedgerUnavailableError where the store cannot be written; nothing is stored then.
+        """
+        order = self._order(
+            contract, arguments, operation_id=operation_id, priority=priority, delay=delay, deadline=deadline, metadata=metadata
+        )
+        if connection is not None:
+            return self._submit_within(connection, order)
+        return self._store([order])[0]
+
+    def submit_many(self, requests: Iterable[Any]) -> "builtins.list[Operation]":
+        """Submit (contract, arguments) pairs, or maps of `submit`'s parameters, in one transaction.
+
+        The error of one entry carries its place as `index`; nothing of the batch is stored then.
+        """
+        orders = []
+        for index, request in enumerate(requests):
+            try:
+                orders.append(self._order_of(request))
+            except Exception as error:
+                error.index = index  # type: ignore[attr-defined]
+                raise
+        return self._store(orders)
+
+    async def asubmit(self, contract: Named, arguments: dict[str, Any], **options: Any) -> Operation:
+        """`submit` on a thread, so that the loop goes on while the store is busy."""
+        return await asyncio.to_thread(partial(self.submit, contract, arguments, **options))
+
+    # ------------------------------------------------------------------ read
+
+    def get(self, operation_id: str) -> Operation:
+        """Return an operation. Raises OperationNotFoundError."""
+        return show.get(self.shell, operation_id)
+
+    def list(self, *, status: str | None = None, limit: int = DEFAULTS.list_default) -> "builtins.list[Operation]":
+        """Return operations, newest update first, without outputs and evidence. Raises ValueError for a bad status or limit."""
+        return show.list_operations(self.shell, status, limit)
+
+    def events(self, operation_id: str) -> "builtins.list[show.EventView]":
+        """Return the events of an operation in order. Raises OperationNotFoundError."""
+        return show.events(self.shell, operation_id)
+
+    def wait(self, operation_id: str, *, timeout: float = 30.0) -> Operation:
+        """Wait until an operation is settled or `timeout` seconds are over; return it as it then is."""
+        clock, pause = self._clock, POLL_FIRST_SECONDS
+        until_us = clock.monotonic_us() + int(timeout * 1_000_000)
+        while True:
+            if show.is_settled(self.shell, operation_id):
+                return self.get(operation_id)
+            left = (until_us - clock.monotonic_us()) / 1_000_000
+            if left <= 0:
+                return self.get(operation_id)
+            show.sleep(min(pause, left))
+            pause = next_poll_seconds(pause)
+
+    async def await_result(self, operation_id: str, *, timeout: float = 30.0) -> Operation:
+        """`wait` without blocking the loop."""
+        pause = POLL_FIRST_SECONDS
+        until_us = self._clock.monotonic_us() + int(timeout * 1_000_000)
+        while True:
+            settled = await asyncio.to_thread(show.is_settled, self.shell, operation_id)
+            left = (until_us - self._clock.monotonic_us()) / 1_000_000
+            if settled or left <= 0:
+                return await asyncio.to_thread(self.get, operation_id)
+            await asyncio.sleep(min(pause, left))
+            pause = next_poll_seconds(pause)
+
+    # ------------------------------------------------------------------ do and ask here
+
+    def execute(self, contract: Named, arguments: dict[str, Any], *, operation_id: str | None = None, **options: Any) -> Operation:
+        """Submit and, where it may be dispatched now, run the handler in this process under the same protocol.
+
+        Raises LedgerUnavailableError with what was observed where the store fails after the handler ran.
+        """
+        return self._inside().execute(self._order(contract, arguments, operation_id=operation_id, **options))
+
+    def reconcile(self, operation_id: str) -> Operation:
+        """Ask the probe once, now, and record its answer. Never dispatches.
+
+        Raises OperationInProgressError while a live handler runs, OperationNotFoundError.
+        """
+        return self._inside().reconcile(operation_id)
+
+    def add_evidence(
+        self,
+        *,
+        source: str,
+        result: ProbeResult,
+        operation_id: str | None = None,
+        provider_reference: str | None = None,
+    ) -> Operation | None:
+        """Record a provider's notice. None: nobody knows that reference yet, and the notice waits for it."""
+        rows = notice.add_evidence(
+            self.shell, operation_id=operation_id, provider_reference=provider_reference, source=source, result=result
+        )
+        return self.get(rows[0].operation_id) if rows else None
+
+    # ------------------------------------------------------------------ people
+
+    def cancel(self, operation_id: str, *, actor: str, reason: str) -> Operation:
+        """Call off what was never sent. Raises TransitionRefusedError once it was."""
+        return self.get(resolve.cancel(self.shell, operation_id, actor, reason).operation_id)
+
+    def stop(self, operation_id: str, *, actor: str, reason: str, wait: float = 10.0) -> Operation:
+        """Ask for a running handler to be stopped, and wait for it up to `wait` seconds. The outcome is unknown then."""
+        self._recovered(operation_id)
+        resolve.request_stop(self.shell, operation_id, actor, reason)
+        self._ring()
+        until_us = self._clock.monotonic_us() + int(wait * 1_000_000)
+        while (op := self.get(operation_id)).status is Status.DISPATCHED and self._clock.monotonic_us() < until_us:
+            show.sleep(0.02)
+        return op
+
+    def approve(self, operation_id: str, *, actor: str, reason: str) -> Operation:
+        """Let a request that waits for a person be dispatched."""
+        resolve.approve(self.shell, operation_id, actor, reason)
+        self._ring()
+        return self.get(operation_id)
+
+    def deny(self, operation_id: str, *, actor: str, reason: str) -> Operation:
+        """Cancel a request that waits for a person."""
+        resolve.deny(self.shell, operation_id, actor, reason)
+        return self.get(operation_id)
+
+    def confirm(
+        self,
+        operation_id: str,
+        *,
+        actor: str,
+        reason: str,
+        evidence_reference: str,
+        expected_version: int,
+        output: Any = NO_OUTPUT,
+        provider_operation_id: str | None = None,
+    ) -> Operation:
+        """Confirm by a person's word. Raises TransitionRefusedError for a stale version or a wrong status."""
+        decision = resolve.decision_of(actor, reason, evidence_reference, expected_version)
+        resolve.confirm(self.shell, operation_id, decision, output=output, provider_operation_id=provider_operation_id)
+        return self.get(operation_id)
+
+    def reject(
+        self,
+        operation_id: str,
+        *,
+        actor: str,
+        reason: str,
+        evidence_reference: str,
+        expected_version: int,
+        assert_nothing_can_arrive: bool = False,
+    ) -> Operation:
+        """Reject: a person asserts that no attempt took effect or still can. Raises TransitionRefusedError while one may."""
+        decision = resolve.decision_of(actor, reason, evidence_reference, expected_version)
+        resolve.reject(self.shell, operation_id, decision, nothing_can_arrive=assert_nothing_can_arrive)
+        return self.get(operation_id)
+
+    def authorize_retry(
+        self,
+        operation_id: str,
+        *,
+        actor: str,
+        reason: str,
+        evidence_reference: str,
+        expected_version: int,
+        assert_nothing_can_arrive: bool = False,
+        accept_second_effect: bool = False,
+    ) -> Operation:
+        """Let one more attempt be dispatched, by the same assertion as `reject`. Raises TransitionRefusedError."""
+        decision = resolve.decision_of(actor, reason, evidence_reference, expected_version)
+        resolve.authorize_retry(
+            self.shell,
+            operation_id,
+            decision,
+            nothing_can_arrive=assert_nothing_can_arrive,
+            accept_second_effect=accept_second_effect,
+        )
+        self._ring()
+        return self.get(operation_id)
+
+    # ------------------------------------------------------------------ within
+
+    def _order(self, named: Named, arguments: Any, **options: Any) -> Order:
+        name, contract = self._resolve(named)
+        return check_order(contract, name, arguments, limits=self._limits, **options)
+
+    def _order_of(self, request: Any) -> Order:
+        if isinstance(request, Mapping):
+            options = dict(request)
+            return self._order(options.pop("contract"), options.pop("arguments"), **options)
+        contract, arguments = request
+        return self._order(contract, arguments)
+
+    def _resolve(self, named: Named) -> tuple[str, EffectContract | None]:
+        if isinstance(named, Effect):
+            return named.name, named.contract
+        if isinstance(named, EffectContract):
+            return named.name, named
+        if type(named) is not str or not named.strip():
+            raise ValueError(f"the contract must be named, not {named!r}. Nothing was stored.")
+        return named, self.contracts.get(named)
+
+    def _store(self, orders: Sequence[Order]) -> "builtins.list[Operation]":
+        shell = self.shell
+        try:
+            with shell.ledger.write() as transaction:
+                stored = store_orders(shell, transaction, orders, self._clock.now())
+        except BaseException:
+            shell.forget_uncommitted()
+            raise
+        if any(one.created for one in stored):
+            self._ring()
+        return [show.after_submit(shell, one) for one in stored]
+
+    def _submit_within(self, connection: "sa.Connection", order: Order) -> Operation:
+        shell = self.shell
+        transaction = shell.ledger.join(connection)
+        try:
+            stored = store_orders(shell, transaction, [order], self._clock.now())[0]
+            transaction.finish()
+        finally:
+            shell.forget_uncommitted()  # the caller may still roll back
+            transaction.cursor.close()
+        if stored.created:
+            _ring_at_commit(connection, self._ring)
+        return show.after_submit(shell, stored, within=transaction if not stored.created else None)
+
+    def _recovered(self, operation_id: str) -> None:
+        self._inside().recover(operation_id)
+
+    def _ring(self) -> None:
+        with suppress(Exception):  # a hint: polling is the truth
+            ring_all(self.ledger.run_directory)
+
+    def _inside(self) -> "Inline":
+        if self._inline is None:
+            from settled.inline import Inline  # executors are only imported where handlers or probes run
+
+            self._inline = Inline(self)
+        return self._inline
+
+    def module_reference(self) -> str:
+        """Return MODULE:APP by which a runner imports this App. Raises ConfigurationError where there is none."""
+        if self.reference is not None:
+            return self.reference
+        module = self._made_in.get("__name__", "")
+        spec = self._made_in.get("__spec__")
+        if module == "__main__":
+            module = getattr(spec, "name", "__main__")
+        name = next((key for key, value in self._made_in.items() if value is self), None)
+        if module in ("", "__main__") or name is None:
+            raise ConfigurationError(
+                "handlers in process isolation are imported by a runner, and this App was made in __main__ or has no name "
+                "in its module. Nothing was sent. Put it into a module, or declare isolation='thread'"
+            )
+        return f"{module}:{name}"
+
+
+def _ring_at_commit(connection: "sa.Connection", ring: Callable[[], None]) -> None:
+    """Ring when the caller commits. It rings just before: the worker waits for the lock that the commit releases."""
+    import sqlalchemy as sa
+
+    sa.event.listen(connection, "commit", lambda _connection: ring(), once=True)
+
+

@@ -1,0 +1,194 @@
+"""What callers see of an operation: an immutable snapshot that says what is known and what to do next."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from settled.core.errors import EffectFailedError, ResultUnavailableError, UnresolvedError
+from settled.core.history import Attempt, History, Observation, outcome_of_attempt
+from settled.core.moment import SECOND_US
+from settled.core.row import Row, outcome_of
+from settled.core.words import FAILED_STATUSES, SETTLED, NextAction, Outcome, Status
+
+_NEXT: Final = {
+    Status.PREPARED: NextAction.WAIT,
+    Status.DISPATCHED: NextAction.WAIT,
+    Status.OUTCOME_UNKNOWN: NextAction.WAIT,
+    Status.QUARANTINED: NextAction.ASK_HUMAN,
+    Status.CONFIRMED: NextAction.USE_RESULT,
+    Status.REJECTED: NextAction.DO_NOT_RETRY,
+    Status.CANCELLED: NextAction.DO_NOT_RETRY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation as it was when it was read. Times are aware, UTC.
+
+    `attempts` counts dispatches; `created` is True only on the call that stored it; `version` is what a decision names.
+    """
+
+    operation_id: str
+    contract: str
+    contract_version: str | None
+    status: Status
+    outcome: Outcome | None
+    in_progress: bool
+    created: bool
+    attempts: int
+    version: int
+    reason: str | None
+    next_action: NextAction
+    error: str | None
+    provider_operation_id: str | None
+    provider_reference: str | None
+    duplicate_suspected: bool
+    fingerprint: str
+    queue: str
+    risk: str
+    priority: int
+    created_at: datetime
+    updated_at: datetime
+    due_at: datetime | None
+    deadline: datetime | None
+    reconciling: bool = False
+    output: Any = None
+    has_output: bool = False
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    attempt_records: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def result(self) -> Any:
+        """Return the output of a confirmed operation.
+
+        Raises UnresolvedError while the outcome is not known, EffectFailedError where the effect did not happen,
+        ResultUnavailableError where it happened and its output was not kept, was purged, or cannot be tied to it.
+        """
+        if self.status in FAILED_STATUSES:
+            raise EffectFailedError(self.operation_id, self.status, self.error)
+        if self.status is not Status.CONFIRMED:
+            raise UnresolvedError(self.operation_id, self.status)
+        if not self.has_output:
+            raise ResultUnavailableError(self.operation_id, "it was not kept, has been purged, or cannot be tied to the effect")
+        return json.loads(json.dumps(self.output))
+
+    @property
+    def settled(self) -> bool:
+        """Whether automatic and human work on it has ended."""
+        return self.status in SETTLED
+
+    @property
+    def message(self) -> str:
+        """One sentence for whoever submitted it. It never invites a repetition."""
+        return _MESSAGES[self.next_action].format(self=self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the snapshot as plain data; times as ISO 8601 in UTC."""
+        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+
+
+_MESSAGES: Final = {
+    NextAction.WAIT: "Operation {self.operation_id} is {self.status}: not confirmed yet, do not repeat it. Wait for it.",
+    NextAction.ASK_HUMAN: "Operation {self.operation_id} is quarantined ({self.reason}): not confirmed, do not repeat it. A person must decide.",
+    NextAction.USE_RESULT: "Operation {self.operation_id} is confirmed: use its result.",
+    NextAction.DO_NOT_RETRY: "Operation {self.operation_id} is {self.status}: the effect did not happen. Do not retry it under this ID.",
+}
+
+
+def snapshot(
+    row: Row,
+    *,
+    created: bool = False,
+    history: History | None = None,
+    output_text: str | None = None,
+    metadata_text: str | None = None,
+    reconciling: bool = False,
+) -> Operation:
+    """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows."""
+    return Operation(
+        operation_id=row.operation_id,
+        contract=row.contract,
+        contract_version=row.contract_version,
+        status=row.status,
+        outcome=outcome_of(row.status, row.open_attempts),
+        in_progress=row.status is Status.DISPATCHED,
+        created=created,
+        attempts=row.attempt,
+        version=row.version,
+        reason=row.reason,
+        next_action=_NEXT[row.status],
+        error=row.error,
+        provider_operation_id=row.provider_operation_id,
+        provider_reference=row.provider_reference,
+        duplicate_suspected=bool(row.duplicate_suspected),
+        fingerprint=row.fingerprint,
+        queue=row.queue,
+        risk=row.risk,
+        priority=row.priority,
+        created_at=at(row.created_us),
+        updated_at=at(row.updated_us),
+        due_at=None if row.due_us is None else at(row.due_us),
+        deadline=None if row.deadline_us is None else at(row.deadline_us),
+        reconciling=reconciling,
+        output=None if output_text is None else json.loads(output_text),
+        has_output=output_text is not None,
+        evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
+        attempt_records=() if history is None else tuple(_record(one) for one in history.attempts),
+        metadata=MappingProxyType({} if metadata_text is None else json.loads(metadata_text)),
+    )
+
+
+def at(wall_us: int) -> datetime:
+    """Return stored microseconds as an aware time in UTC."""
+    return datetime.fromtimestamp(wall_us // SECOND_US, UTC).replace(microsecond=wall_us % SECOND_US)
+
+
+def _evidence(seen: Observation) -> Mapping[str, Any]:
+    hidden = ("boot", "due", "out", "fence_boot", "unknown_age_max", "news")
+    facts = {name: value for name, value in seen.data.items() if name not in hidden}
+    return MappingProxyType(
+        {
+            "sequence": seen.sequence,
+            "source": seen.source,
+            "type": seen.type.value,
+            "attempt": seen.attempt,
+            "at": at(seen.at_us),
+            "verdict": seen.verdict.value,
+            "facts": MappingProxyType(facts),
+        }
+    )
+
+
+def _record(attempt: Attempt) -> Mapping[str, Any]:
+    return MappingProxyType(
+        {
+            "number": attempt.number,
+            "dispatched_at": at(attempt.dispatched.wall_us),
+            "ended_at": None if attempt.ended is None else at(attempt.ended.wall_us),
+            "terms": attempt.terms,
+            "worker": attempt.worker,
+            "end": None if attempt.end is None else attempt.end.value,
+            "execution": None if attempt.execution is None else attempt.execution.value,
+            "outcome": outcome_of_attempt(attempt).value,
+            "error": attempt.error,
+            "retryable": attempt.retryable,
+            "fence": "may_still_run" if attempt.fence is None else attempt.fence.value,
+            "fenced_at": None if attempt.fenced is None else at(attempt.fenced.wall_us),
+            "closed_by": "open" if attempt.closed_by is None else attempt.closed_by.value,
+            "interruption": attempt.interruption,
+            "basis": attempt.basis,
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return value.value if isinstance(value, (Status, Outcome, NextAction)) else value

@@ -1,0 +1,128 @@
+"""Be present in a ledger: an incarnation with a held lock, a flight recorder, a row, and a heartbeat.
+
+A worker is one, and so is every process that calls `App.execute`: whoever owns a dispatch can be proved dead.
+"""
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from settled.core.errors import ConfigurationError, LedgerUnavailableError
+from settled.execution.incarnation import Incarnation, remove_lock_file, shared_mode
+from settled.execution.recorder import Recorder
+from settled.shell import Shell
+from settled.store import workers
+
+
+class Presence:
+    """One registered incarnation. `id` is its row's key, which leases name."""
+
+    def __init__(self, shell: Shell, *, kind: workers.Kind, contracts: tuple[str, ...], slots: int) -> None:
+        self._shell = shell
+        self.run_directory = ready_run_directory(shell.ledger.run_directory)
+        self.incarnation = Incarnation.start(self.run_directory)
+        self.recorder = Recorder.create(self._recorder_path(), slots, self.incarnation.id, self.incarnation.boot_id)
+        self._free = list(range(slots - 1, -1, -1))
+        self._slots_lock = threading.Lock()
+        self._unclear: list[int] = []
+        self._stopped = threading.Event()
+        try:
+            with shell.ledger.write() as transaction:
+                self.id = workers.register(transaction, self._facts(kind), contracts, shell.clock.now().wall_us)
+        except BaseException:
+            self._remove_files()
+            raise
+
+    @property
+    def free_slots(self) -> int:
+        """How many attempts may be claimed before a recorder slot is free again."""
+        with self._slots_lock:
+            return len(self._free)
+
+    def take_slot(self, row: int, attempt: int) -> int:
+        """Write `claimed` into a free slot, before the claim commits. Raises LedgerUnavailableError where none is to be had."""
+        with self._slots_lock:
+            while self._free:
+                slot = self._free.pop()
+                if self.recorder.claim(slot, row, attempt):
+                    return slot
+                self._unclear.append(slot)
+        raise LedgerUnavailableError("no slot of the flight recorder is free. Nothing was dispatched. Try again.")
+
+    def give_slot(self, slot: int) -> None:
+        """Free a slot whose attempt is recorded, or whose claim did not commit."""
+        with self._slots_lock:
+            again, self._unclear = [slot, *self._unclear], []
+            for one in again:
+                (self._free if self.recorder.clear(one) else self._unclear).append(one)
+
+    def beat(self) -> None:
+        """Show a sign of life."""
+        self.recorder.beat()
+
+    def beat_in_background(self, seconds: float) -> None:
+        """Beat from a daemon thread, for a caller whose own thread waits for a handler."""
+
+        def beating() -> None:
+            while not self._stopped.wait(seconds):
+                self.beat()
+
+        threading.Thread(target=beating, name="settled-beat", daemon=True).start()
+
+    def seen(self) -> None:
+        """Note in the row that this incarnation lives."""
+        with self._shell.ledger.write() as transaction:
+            workers.seen(transaction, self.id, self._shell.clock.now().wall_us)
+
+    def close(self, *, keep_files: bool = False) -> None:
+        """Leave the ledger. With `keep_files` the freed lock stays for others to prove that nothing is left behind.
+
+        Errors of the store leave the row to the leases sweep.
+        """
+        self._stopped.set()
+        with suppress(Exception), self._shell.ledger.write() as transaction:
+            workers.ended(transaction, self.id, self._shell.clock.now().wall_us)
+        if keep_files:
+            self.recorder.close()
+            self.incarnation.release()
+        else:
+            self._remove_files()
+
+    def _recorder_path(self) -> Path:
+        return self.incarnation.lock_path.with_suffix(".recorder")
+
+    def _facts(self, kind: workers.Kind) -> workers.WorkerFacts:
+        born = self.incarnation
+        return workers.WorkerFacts(
+            incarnation=born.id,
+            kind=kind,
+            boot_id=born.boot_id,
+            pid=born.pid,
+            process_started=born.start_ticks or 0,
+            lock_path=str(born.lock_path),
+            lock_device=born.lock_dev,
+            lock_inode=born.lock_inode,
+        )
+
+    def _remove_files(self) -> None:
+        self.recorder.close()
+        self.incarnation.release()
+        if remove_lock_file(self.incarnation.lock_path, self.incarnation.lock_dev, self.incarnation.lock_inode):
+            with suppress(OSError):
+                self._recorder_path().unlink()
+
+
+def ready_run_directory(path: Path) -> Path:
+    """Return the run directory, made anew where it is missing with the mode of its ledger. Raises ConfigurationError."""
+    try:
+        if not path.is_dir():
+            group = shared_mode(path.parent) == 0o660
+            path.mkdir(mode=0o700)
+            path.chmod(0o2770 if group else 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder {path} for locks and doorbells cannot be made ({error.strerror}). Nothing was started. Check the mode of its folder."
+        ) from error
+    return path

@@ -1,0 +1,121 @@
+"""What every action of the shell works with: the ledger, the clock, the contracts of this process, and chance.
+
+Each action has the same four steps: read a row, decide in the core, do (call a handler, a probe, or nothing), record
+through the one guarded writer.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from settled.clock import Clock
+from settled.contract import EffectContract
+from settled.core.case import Case
+from settled.core.history import EMPTY
+from settled.core.limits import DEFAULTS, Limits
+from settled.core.moment import Moment
+from settled.core.row import Row
+from settled.core.terms import Terms
+from settled.store.ledger import Ledger, Transaction
+from settled.store.reads import highest_wall_us, read_history
+from settled.store.snapshots import keep_terms, read_terms
+
+
+class Codec(Protocol):
+    """How arguments and outputs are written into the ledger, and read again."""
+
+    def encode(self, text: str) -> str:
+        """Return what is stored for a canonical text."""
+
+    def decode(self, stored: str) -> str:
+        """Return the canonical text again."""
+
+
+class PlainCodec:
+    """Store texts as they are."""
+
+    def encode(self, text: str) -> str:
+        """Return `text`."""
+        return text
+
+    def decode(self, stored: str) -> str:
+        """Return `stored`."""
+        return stored
+
+
+@dataclass(slots=True, kw_only=True)
+class Shell:
+    """The means of one process. Not frozen only for its cache of stored terms, which never change."""
+
+    ledger: Ledger
+    clock: Clock
+    contracts: Mapping[str, EffectContract]
+    limits: Limits = DEFAULTS
+    codec: Codec = field(default_factory=PlainCodec)
+    draw: Callable[[], float] = random.random
+    overrides: dict[str, dict[str, float | int]] = field(default_factory=dict)
+    _stored: dict[int, Terms] = field(default_factory=dict)
+    _kept: dict[str, tuple[Terms, int]] = field(default_factory=dict)
+    _overridden: dict[str, tuple[Terms, Terms]] = field(default_factory=dict)
+
+    def current_terms(self, contract: str) -> Terms | None:
+        """Return the terms of a contract that is registered here."""
+        found = self.contracts.get(contract)
+        if found is None:
+            return None
+        change = self.overrides.get(contract)
+        if not change:
+            return found.terms
+        base, changed = self._overridden.get(contract, (None, None))
+        if changed is None or base is not found.terms:
+            changed = replace(found.terms, **change)  # type: ignore[arg-type]
+            self._overridden[contract] = (found.terms, changed)
+        return changed
+
+    def terms_here(self, contract: str) -> Terms:
+        """Return the terms of a contract that is known to be registered here."""
+        terms = self.current_terms(contract)
+        assert terms is not None
+        return terms
+
+    def keep_terms(self, transaction: Transaction, terms: Terms) -> int:
+        """Return the id of the stored snapshot of `terms`."""
+        known = self._kept.get(terms.name)
+        if known is not None and known[0] is terms:
+            return known[1]
+        terms_id = keep_terms(transaction, terms.to_text())
+        self._kept[terms.name], self._stored[terms_id] = (terms, terms_id), terms
+        return terms_id
+
+    def forget_uncommitted(self) -> None:
+        """Forget cached ids after a transaction that may have stored them was rolled back."""
+        self._kept.clear()
+        self._stored.clear()
+
+    def stored_terms(self, transaction: Transaction, ids: set[int]) -> Mapping[int, Terms]:
+        """Return stored snapshots by id."""
+        missing = ids - self._stored.keys()
+        if missing:
+            self._stored.update(read_terms(transaction, missing))
+        return self._stored
+
+    def plain_case(self, transaction: Transaction, row: Row, now: Moment) -> Case:
+        """Return a case without history: enough for a first dispatch and for its plain return."""
+        stored = self.stored_terms(transaction, set() if row.terms is None else {row.terms})
+        return Case(row=row, now=now, current=self.current_terms(row.contract), stored=stored, history=EMPTY)
+
+    def full_case(self, transaction: Transaction, row: Row, now: Moment) -> Case:
+        """Return a case with everything that a decision may turn on."""
+        history = read_history(transaction, row)
+        ids = {attempt.terms for attempt in history.attempts if attempt.terms is not None}
+        stored = self.stored_terms(transaction, ids | (set() if row.terms is None else {row.terms}))
+        return Case(
+            row=row,
+            now=now,
+            current=self.current_terms(row.contract),
+            stored=stored,
+            history=history,
+            wall_highest_us=highest_wall_us(transaction),
+            draw=self.draw(),
+        )

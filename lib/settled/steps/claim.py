@@ -1,0 +1,93 @@
+"""Claim due operations: the dispatch is recorded, and committed by the caller, before any handler starts."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from settled.core.case import Case
+from settled.core.decide_claim import Claim, decide_claim
+from settled.core.moment import Moment
+from settled.core.row import Row
+from settled.core.terms import Terms
+from settled.core.words import Isolation
+from settled.shell import Shell
+from settled.steps.rates import note_starts, starts_allowed
+from settled.store.ledger import Transaction
+from settled.store.waiting import count_abandoned, count_running, find_ready
+from settled.store.writer import Move, record
+
+Room = Callable[[Isolation], int]
+
+
+class Claimed(NamedTuple):
+    """One operation that is dispatched once the transaction commits. `arguments` are canonical JSON text again."""
+
+    row: Row
+    arguments: str
+    terms: Terms
+    enter_by_boot_us: int | None
+
+
+def claim_due(shell: Shell, transaction: Transaction, worker: int, room: Room, now: Moment, due_us: int) -> list[Claimed]:
+    """Claim what is due and fits into the free slots; withdraw and expire what may not be dispatched any more.
+
+    `due_us` is the wall clock by which rows are due; `room` says how many handlers of an isolation may start.
+    """
+    claims: list[tuple[Row, str, Claim]] = []
+    for names, limit in _lanes(shell, transaction, room, now):
+        for row, stored in find_ready(transaction, names, due_us, min(limit, shell.limits.batch_max)):
+            terms = shell.terms_here(row.contract)
+            case = shell.plain_case(transaction, row, now) if not row.attempt else shell.full_case(transaction, row, now)
+            claims.append((row, stored, decide_claim(case, worker, shell.keep_terms(transaction, terms))))
+    recorded = record(transaction, [Move(row, claim.events) for row, _, claim in claims])
+    claimed = [
+        Claimed(done.row, shell.codec.decode(stored), shell.terms_here(row.contract), claim.enter_by_boot_us)
+        for (row, stored, claim), done in zip(claims, recorded, strict=True)
+        if done.row is not None and claim.dispatches
+    ]
+    note_starts(shell, transaction, [one.row.contract for one in claimed], now)
+    return claimed
+
+
+def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arguments: str, now: Moment) -> Claimed | None:
+    """Claim one given row, due or not; None where it may not be dispatched or somebody else was faster."""
+    terms = shell.terms_here(row.contract)
+    case: Case = shell.full_case(transaction, row, now)
+    claim = decide_claim(case, worker, shell.keep_terms(transaction, terms))
+    done = record(transaction, [Move(row, claim.events)])[0]
+    if done.row is None or not claim.dispatches:
+        return None
+    return Claimed(done.row, arguments, terms, claim.enter_by_boot_us)
+
+
+def _lanes(shell: Shell, transaction: Transaction, room: Room, now: Moment) -> list[tuple[list[str], int]]:
+    """Return groups of contracts that share their room: one for each isolation, and one for each contract with a limit."""
+    shared: dict[str, list[str]] = {}
+    limited: list[tuple[list[str], int]] = []
+    for name, contract in shell.contracts.items():
+        terms = contract.terms
+        if not contract.has_handler:
+            continue
+        if terms.concurrency is None and terms.rate_limit is None:
+            shared.setdefault(terms.isolation, []).append(name)
+            continue
+        limit = room(Isolation(terms.isolation))
+        if terms.concurrency is not None:
+            limit = min(limit, terms.concurrency - count_running(transaction, name) - count_abandoned(transaction, name))
+        if terms.rate_limit is not None:
+            limit = min(limit, starts_allowed(transaction, name, terms.rate_limit, now, limit))
+        limited.append(([name], limit))
+    lanes = [*limited, *((names, room(Isolation(isolation))) for isolation, names in shared.items())]
+    return [(names, limit) for names, limit in _without_sharing_twice(lanes, shell, room) if limit > 0]
+
+
+def _without_sharing_twice(lanes: list[tuple[list[str], int]], shell: Shell, room: Room) -> list[tuple[list[str], int]]:
+    """Hand the free slots of an isolation out once, limited contracts first: they take what they may and leave the rest."""
+    left: dict[str, int] = {}
+    shared = []
+    for names, limit in lanes:
+        isolation = shell.terms_here(names[0]).isolation
+        free = left.setdefault(isolation, room(Isolation(isolation)))
+        granted = min(limit, free)
+        left[isolation] = free - granted
+        shared.append((names, granted))
+    return shared

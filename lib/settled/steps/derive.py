@@ -1,0 +1,72 @@
+"""Derive key and reference of requests that were submitted by name, before they can be claimed."""
+
+from typing import Any
+
+from settled.core.canonical import parse_strict_json
+from settled.core.errors import SettledError
+from settled.core.fold import Event
+from settled.core.row import Row
+from settled.core.words import EventType, Reason, Status
+from settled.shell import Shell
+from settled.steps.inbox import attach_waiting
+from settled.steps.submit import Order, check_order
+from settled.store.ledger import Transaction
+from settled.store.reads import read_row
+from settled.store.requests import set_derived
+from settled.store.waiting import find_underived
+from settled.store.writer import Move, record
+
+
+def derive_waiting(shell: Shell) -> int:
+    """Derive what waits for it; return how many rows were handled. The contract's functions run outside any transaction."""
+    with shell.ledger.read() as transaction:
+        found = [
+            pair
+            for name in shell.contracts
+            for pair in find_underived(transaction, name, shell.limits.batch_max)
+        ]
+    for row, stored in found:
+        order, problem = _derive(shell, row, shell.codec.decode(stored))
+        with shell.ledger.write() as transaction:
+            _record(shell, transaction, row, order, problem)
+    return len(found)
+
+
+def _derive(shell: Shell, row: Row, text: str) -> tuple[Order | None, str]:
+    contract = shell.contracts[row.contract]
+    try:
+        return check_order(contract, row.contract, parse_strict_json(text), limits=shell.limits, operation_id=row.operation_id), ""
+    except (TypeError, ValueError, SettledError) as error:
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _record(shell: Shell, transaction: Transaction, seen: Row, order: Order | None, problem: str) -> None:
+    row = read_row(transaction, seen.id)
+    if row.derived or row.status is not Status.PREPARED or row.reason is not None:
+        return
+    now = shell.clock.now()
+    if order is None:
+        data: dict[str, Any] = {"reason": Reason.CONTRACT_MISMATCH, "problem": problem[: shell.limits.error_text_max]}
+        record(transaction, [Move(row, [Event(EventType.HELD, Status.PREPARED, 0, now.wall_us, data)])])
+        return
+    assert order.contract is not None
+    terms = order.contract.terms
+    facts = {
+        "contract_version": terms.version,
+        "queue": terms.queue,
+        "risk": terms.risk,
+        "provider_key": order.provider_key,
+        "provider_reference": order.provider_reference,
+        "fingerprint": order.fingerprint,
+    }
+    data = {"terms": shell.keep_terms(transaction, terms), **facts}
+    derived = record(transaction, [Move(row, [Event(EventType.DERIVED, Status.PREPARED, 0, now.wall_us, data)])])[0].row
+    if derived is None:
+        return
+    set_derived(transaction, derived.id, facts)
+    row = read_row(transaction, seen.id)
+    if order.needs_approval:
+        held = Event(EventType.HELD, Status.PREPARED, 0, now.wall_us, {"reason": Reason.AWAITING_APPROVAL})
+        row = record(transaction, [Move(row, [held])])[0].row or row
+    if row.provider_reference is not None:
+        attach_waiting(shell, transaction, row, now)

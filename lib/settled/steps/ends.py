@@ -1,0 +1,130 @@
+"""Record how attempts ended: a batch of reports, in one transaction, each with what follows from it.
+
+Promise: a report is never dropped. One that finds its row moved is kept as late evidence, one that the store refuses is
+recorded as a lost outcome.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from settled.core.case import Case
+from settled.core.decide_end import End, EndFacts, decide_end
+from settled.core.decide_evidence import decide_late
+from settled.core.fold import Event
+from settled.core.moment import Moment
+from settled.core.row import Row
+from settled.core.words import Status
+from settled.execution.job import End as JobEnd
+from settled.execution.job import Report
+from settled.shell import Shell
+from settled.steps.outputs import digest
+from settled.store.ledger import Transaction
+from settled.store.reads import read_row
+from settled.store.writer import Move, Recorded, record
+
+
+class Ended(NamedTuple):
+    """A report with the row as its claim left it; `by_person` names a stop that a person asked for."""
+
+    row: Row
+    report: Report
+    by_person: bool = False
+    interruption: str | None = None
+
+
+class Settled(NamedTuple):
+    """What a report led to: the row now, the events, and the store's error where the report itself was refused."""
+
+    row: Row
+    events: Sequence[Event]
+    error: Exception | None = None
+
+
+def record_ends(shell: Shell, transaction: Transaction, ended: Sequence[Ended], now: Moment) -> list[Settled]:
+    """Record reports of different operations. All that is plain goes in one batch; the rest is re-read one by one."""
+    moves = [_move(shell, transaction, one, now) for one in ended]
+    recorded = record(transaction, [move for move in moves if move is not None])
+    results = iter(recorded)
+    settled = []
+    for one, move in zip(ended, moves, strict=True):
+        done = Recorded(None) if move is None else next(results)
+        if done.row is not None and move is not None:
+            settled.append(Settled(done.row, move.events))
+        else:
+            settled.append(_again(shell, transaction, one, now, done.error))
+    return settled
+
+
+def facts_of(ended: Ended, *, keeps_output: bool) -> EndFacts:
+    """Return what the core is told of a report."""
+    report = ended.report
+    output = report.output if keeps_output else None
+    return EndFacts(
+        end=End(report.end),
+        fence=report.fence,
+        postcondition=report.postcondition,
+        output_digest=None if output is None else digest(output),
+        provider_operation_id=report.provider_operation_id,
+        error=_error(report),
+        retryable=report.retryable,
+        by_person=ended.by_person,
+        interruption=ended.interruption,
+    )
+
+
+def _move(shell: Shell, transaction: Transaction, ended: Ended, now: Moment) -> Move | None:
+    """Decide by the row as the claim left it: a plain return needs no reading, the guard tells whether it was plain."""
+    report = ended.report
+    if report.late or report.end is not JobEnd.RETURNED or report.postcondition is False:
+        return None
+    return _decided(shell, shell.plain_case(transaction, ended.row, now), ended)
+
+
+def _again(shell: Shell, transaction: Transaction, ended: Ended, now: Moment, refused: Exception | None) -> Settled:
+    """Decide by the row as it is now: still this attempt's, or moved meanwhile, when the report is late evidence."""
+    row = read_row(transaction, ended.row.id)
+    case = shell.full_case(transaction, row, now)
+    mine = row.status is Status.DISPATCHED and row.attempt == ended.report.job.attempt and row.lease_owner == ended.row.lease_owner
+    if mine and not ended.report.late:
+        move = _lost(case, ended) if refused is not None else _decided(shell, case, ended)
+    else:
+        move = _late(shell, case, ended)
+    done = record(transaction, [move])[0]
+    if done.error is not None and refused is None and mine:
+        return _again(shell, transaction, ended, now, done.error)
+    return Settled(done.row or row, move.events if done.row is not None else (), refused or done.error)
+
+
+def _decided(shell: Shell, case: Case, ended: Ended) -> Move:
+    events = decide_end(case, facts_of(ended, keeps_output=_keeps_output(case)))
+    return Move(case.row, events, _outputs(shell, events, ended.report.output))
+
+
+def _late(shell: Shell, case: Case, ended: Ended) -> Move:
+    events = decide_late(case, ended.report.job.attempt, facts_of(ended, keeps_output=_keeps_output(case)))
+    return Move(case.row, events, _outputs(shell, events, ended.report.output))
+
+
+def _lost(case: Case, ended: Ended) -> Move:
+    """The store refused what the handler gave: the outcome is not storable, hence unknown, and says so."""
+    facts = EndFacts(end=End.RESULT_NOT_STORABLE, fence=ended.report.fence, error="the result could not be stored")
+    return Move(case.row, decide_end(case, facts))
+
+
+def _outputs(shell: Shell, events: Sequence[Event], output: str | None) -> dict[int, str]:
+    """Store the output with the event that brought it; an event that shows an earlier part brings none."""
+    if output is None:
+        return {}
+    return {
+        index: shell.codec.encode(output) for index, event in enumerate(events) if event.data.get("out") and "part" not in event.data
+    }
+
+
+def _keeps_output(case: Case) -> bool:
+    return case.terms.result_retention != "none"
+
+
+def _error(report: Report) -> str | None:
+    if report.error_class is None:
+        return report.error_text
+    return f"{report.error_class}: {report.error_text}" if report.error_text else report.error_class

@@ -1,0 +1,37 @@
+"""Attach evidence that arrived before the operation it speaks of."""
+
+from settled.core.decide_evidence import Answer, decide_after_probe
+from settled.core.evidence import ProbeResult
+from settled.core.moment import Moment
+from settled.core.row import Row
+from settled.shell import Shell
+from settled.steps.outputs import digest
+from settled.store.inbox import take
+from settled.store.ledger import Transaction
+from settled.store.reads import inbox_of
+from settled.store.writer import Move, record
+
+
+def attach_waiting(shell: Shell, transaction: Transaction, row: Row, now: Moment) -> Row:
+    """Give a new operation what waits for its provider reference, in the transaction that stores it."""
+    assert row.provider_reference is not None
+    waiting = inbox_of(transaction, row.provider_reference)
+    for _, source, _, body in waiting:
+        row = note_evidence(shell, transaction, row, ProbeResult.from_json(body), source, now)
+    if waiting:
+        take(transaction, [entry[0] for entry in waiting])
+    return row
+
+
+def note_evidence(
+    shell: Shell, transaction: Transaction, row: Row, result: ProbeResult, source: str, now: Moment, *, postcondition: bool | None = None
+) -> Row:
+    """Record a provider's notice about one operation, judged like a probe's answer; return the row after it."""
+    output = result.output_text
+    answer = Answer(result, now, postcondition, None if output is None else digest(output), source)
+    events = decide_after_probe(shell.full_case(transaction, row, now), answer)
+    outputs = {index: shell.codec.encode(output) for index, event in enumerate(events) if output is not None and event.data.get("out")}
+    recorded = record(transaction, [Move(row, events, outputs)])[0]
+    if recorded.error is not None:
+        raise recorded.error
+    return recorded.row or row

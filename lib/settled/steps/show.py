@@ -1,0 +1,113 @@
+"""Read operations for callers: snapshots, lists, events."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from settled.core.errors import LedgerStateError
+from settled.core.history import fold_history
+from settled.core.row import Row
+from settled.core.words import SETTLED, Status
+from settled.operation import Operation, at, snapshot
+from settled.shell import Shell
+from settled.steps.resolve import must_find
+from settled.store.ledger import Transaction
+from settled.store.reads import METADATA, list_rows, read_events, read_payload
+from settled.store.requests import Stored
+from settled.store.waiting import probe_owner
+
+sleep = time.sleep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """One event: what happened, the status after it, the attempt it speaks of, and its facts."""
+
+    sequence: int
+    type: str
+    status: Status
+    attempt: int
+    at: datetime
+    data: Mapping[str, Any]
+
+
+def get(shell: Shell, operation_id: str) -> Operation:
+    """Return an operation with its evidence and output."""
+    with shell.ledger.read() as transaction:
+        return full_snapshot(shell, transaction, must_find(transaction, operation_id))
+
+
+def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: bool = False) -> Operation:
+    """Return the snapshot of a row with everything that is known of it."""
+    return snapshot(
+        row,
+        created=created,
+        history=fold_history(read_events(transaction, row)),
+        output_text=_output(shell, transaction, row),
+        metadata_text=read_payload(transaction, row.id, METADATA),
+        reconciling=probe_owner(transaction, row.id) is not None,
+    )
+
+
+def after_submit(shell: Shell, stored: Stored, within: Transaction | None = None) -> Operation:
+    """Return what a submission gives back; a repeated one is read whole, in the caller's transaction where it has one."""
+    if stored.created:
+        return snapshot(stored.row, created=True)
+    if within is not None:
+        return snapshot(stored.row)
+    with shell.ledger.read() as transaction:
+        return full_snapshot(shell, transaction, must_find(transaction, stored.row.operation_id))
+
+
+def list_operations(shell: Shell, status: str | None, limit: int) -> list[Operation]:
+    """Return summaries, newest update first."""
+    if type(limit) is not int or not 1 <= limit <= shell.limits.list_max:
+        raise ValueError(f"limit must be from 1 to {shell.limits.list_max}, not {limit!r}")
+    wanted = tuple(Status) if status is None else (_status(status),)
+    with shell.ledger.read() as transaction:
+        return [snapshot(row) for row in list_rows(transaction, wanted, limit)]
+
+
+def events(shell: Shell, operation_id: str) -> list[EventView]:
+    """Return the events of an operation in order."""
+    with shell.ledger.read() as transaction:
+        found = read_events(transaction, must_find(transaction, operation_id))
+    return [
+        EventView(
+            sequence=sequence,
+            type=event.type.value,
+            status=event.status,
+            attempt=event.attempt,
+            at=at(event.at_us),
+            data=MappingProxyType(dict(event.data)),
+        )
+        for sequence, event in enumerate(found, start=1)
+    ]
+
+
+def is_settled(shell: Shell, operation_id: str) -> bool:
+    """Return whether an operation is settled. Raises OperationNotFoundError."""
+    with shell.ledger.read() as transaction:
+        return must_find(transaction, operation_id).status in SETTLED
+
+
+def _output(shell: Shell, transaction: Transaction, row: Row) -> str | None:
+    if row.output_part is None:
+        return None
+    stored = read_payload(transaction, row.id, row.output_part)
+    if stored is None:
+        return None
+    text = shell.codec.decode(stored)
+    if not text:
+        raise LedgerStateError(row.operation_id, "payload.body", "it is empty")
+    return text
+
+
+def _status(value: str) -> Status:
+    try:
+        return Status(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is no status. One of: {', '.join(Status)}") from None

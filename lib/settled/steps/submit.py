@@ -1,0 +1,188 @@
+"""Make a request durable. Nothing is sent here, and nothing is stored that could not be dispatched."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from settled.contract import EffectContract, check_identity, derive
+from settled.core.canonical import canonical_text, fingerprint, restrict
+from settled.core.errors import OperationConflictError
+from settled.core.evidence import check_caller_map
+from settled.core.fold import Event
+from settled.core.limits import Limits
+from settled.core.moment import Moment
+from settled.core.terms import seconds_us
+from settled.core.words import EventType, Reason, Status
+from settled.shell import Shell
+from settled.steps.inbox import attach_waiting
+from settled.store.ledger import Transaction
+from settled.store.requests import Request, Stored, store_request
+from settled.store.writer import Move, record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One checked request: everything derived from the arguments, nothing stored yet."""
+
+    contract: EffectContract | None
+    name: str
+    operation_id: str
+    arguments: str
+    fingerprint: str
+    provider_key: str | None
+    provider_reference: str | None
+    priority: int
+    delay_us: int
+    deadline_us: int | None
+    metadata: str | None
+    needs_approval: bool
+
+
+def check_order(
+    contract: EffectContract | None,
+    name: str,
+    arguments: Any,
+    *,
+    limits: Limits,
+    operation_id: str | None = None,
+    priority: int = 0,
+    delay: float | timedelta | None = None,
+    deadline: datetime | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Order:
+    """Check a request at the door. Raises TypeError or ValueError that names the culprit; nothing is stored."""
+    if type(arguments) is not dict:
+        raise TypeError(f"arguments must be a dict, not {type(arguments).__name__}. Nothing was stored.")
+    text = canonical_text(arguments, "arguments")
+    if len(text.encode()) > limits.arguments_bytes_max:
+        raise ValueError(f"the arguments are longer than {limits.arguments_bytes_max} bytes. Nothing was stored. Pass a reference instead.")
+    identity = text
+    key = reference = None
+    if contract is not None:
+        _check_type(contract, text)
+        identity = _identity_text(contract, text)
+        key = derive(contract.key_function, text, "provider_idempotency_key") if contract.key_function else None
+        if key is None and contract.terms.key_guaranteed:
+            raise ValueError(f"the provider idempotency key of {name!r} is None, but the contract guarantees it. Nothing was stored.")
+        reference = derive(contract.reference_function, text, "provider_reference") if contract.reference_function else None
+    return Order(
+        contract=contract,
+        name=name,
+        operation_id=_operation_id(contract, text, operation_id),
+        arguments=text,
+        fingerprint=fingerprint(identity),
+        provider_key=key,
+        provider_reference=reference,
+        priority=_priority(priority, limits),
+        delay_us=_delay_us(delay),
+        deadline_us=_deadline_us(deadline),
+        metadata=check_caller_map(metadata, "metadata", limits.metadata_bytes_max),
+        needs_approval=contract is not None and _needs_approval(contract, text),
+    )
+
+
+def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order], now: Moment) -> list[Stored]:
+    """Insert or return each order. Raises OperationConflictError with its index; the caller rolls back."""
+    stored = []
+    for index, order in enumerate(orders):
+        try:
+            stored.append(_store(shell, transaction, order, now))
+        except OperationConflictError as error:
+            error.index = index
+            raise
+    return stored
+
+
+def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) -> Stored:
+    terms = None if order.contract is None else order.contract.terms
+    request = Request(
+        operation_id=order.operation_id,
+        contract=order.name,
+        contract_version=None if terms is None else terms.version,
+        queue="default" if terms is None else terms.queue,
+        risk="high" if terms is None else terms.risk,
+        fingerprint=order.fingerprint,
+        provider_key=order.provider_key,
+        provider_reference=order.provider_reference,
+        derived=terms is not None,
+        priority=order.priority,
+        due_us=now.wall_us + order.delay_us,
+        deadline_us=order.deadline_us,
+        terms=None if terms is None else shell.keep_terms(transaction, terms),
+        arguments=shell.codec.encode(order.arguments),
+        metadata=order.metadata,
+    )
+    stored = store_request(transaction, request, now.wall_us)
+    if not stored.created:
+        return stored
+    row = stored.row
+    if order.needs_approval:
+        held = Event(EventType.HELD, Status.PREPARED, 0, now.wall_us, {"reason": Reason.AWAITING_APPROVAL})
+        row = record(transaction, [Move(row, [held])])[0].row or row
+    if row.provider_reference is not None:
+        row = attach_waiting(shell, transaction, row, now)
+    return Stored(row, True)
+
+
+def _operation_id(contract: EffectContract | None, text: str, given: str | None) -> str:
+    if given is not None:
+        return check_identity(given, "operation_id")
+    function = None if contract is None else contract.operation_id_function
+    if function is None:
+        raise ValueError("operation_id is missing: the contract derives none here, so it must be given. Nothing was stored.")
+    derived = derive(function, text, "operation_id")
+    if derived is None:
+        raise ValueError("operation_id must be a str, not NoneType. Nothing was stored.")
+    return derived
+
+
+def _identity_text(contract: EffectContract, text: str) -> str:
+    if contract.identity_fields is None:
+        return text
+    return canonical_text(restrict(json.loads(text), contract.identity_fields), "arguments")
+
+
+def _check_type(contract: EffectContract, text: str) -> None:
+    if contract.arguments_type is None:
+        return
+    from settled.arguments import check_arguments  # pydantic is slow to import, and most contracts declare no type
+
+    check_arguments(contract.arguments_type, text)
+
+
+def _needs_approval(contract: EffectContract, text: str) -> bool:
+    if contract.approval is None:
+        return False
+    if contract.approval == "required":
+        return True
+    answer = contract.approval(json.loads(text))
+    if type(answer) is not bool:
+        raise ValueError(f"the approval predicate of {contract.name!r} gave {answer!r}, not True or False. Nothing was stored.")
+    return answer
+
+
+def _priority(value: object, limits: Limits) -> int:
+    if type(value) is not int or abs(value) > limits.priority_max:
+        raise ValueError(f"priority must be an int from {-limits.priority_max} to {limits.priority_max}, not {value!r}. Nothing was stored.")
+    return value
+
+
+def _delay_us(value: object) -> int:
+    if value is None:
+        return 0
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if type(seconds) not in (int, float) or not 0 <= seconds < 1e9:  # type: ignore[operator]
+        raise ValueError(f"delay must be seconds from 0 on, or a timedelta, not {value!r}. Nothing was stored.")
+    return seconds_us(seconds)  # type: ignore[arg-type]
+
+
+def _deadline_us(value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise ValueError(f"deadline must be an aware datetime, not {value!r}. Nothing was stored.")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError(f"deadline must be an aware datetime: {value!r} says no zone. Nothing was stored.")
+    return round(value.timestamp() * 1_000_000)

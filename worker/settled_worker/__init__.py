@@ -1,0 +1,1 @@
+"""The worker: a pump that dispatches and records, and sweeps that look after what waits."""

@@ -1,0 +1,44 @@
+"""Log what was recorded, after it was: a line for each batch, and a line of its own for whatever is not confirmed."""
+
+from collections.abc import Iterable, Sequence
+
+from settled.core.fold import Event
+from settled.core.row import Row
+from settled.core.words import EventType, Status
+from settled.logs import get_log
+from settled.steps.ends import Settled
+
+_WARNED = (Status.QUARANTINED, Status.OUTCOME_UNKNOWN)
+log = get_log("settled.worker")
+
+
+class LogJournal:
+    """Writes to the log. Arguments and outputs are never part of a line."""
+
+    def settled(self, settled: Sequence[Settled]) -> None:
+        """Log one step."""
+        if not settled:
+            return
+        confirmed = sum(1 for one in settled if one.row.status is Status.CONFIRMED)
+        log.info("worker.recorded", confirmed=confirmed, other=len(settled) - confirmed)
+        for one in settled:
+            if one.error is not None:
+                log.error("operation.result_refused_by_store", operation_id=one.row.operation_id, attempt=one.row.attempt, error=str(one.error))
+            log_moves(one.row, one.events)
+
+
+def log_moves(row: Row, events: Iterable[Event]) -> None:
+    """Log the moves of one operation by their event names."""
+    for event in events:
+        write = log.debug if event.status is Status.CONFIRMED else log.warning if event.status in _WARNED else log.info
+        if event.type is EventType.QUARANTINED:
+            write = log.error
+        write(
+            f"operation.{event.type.value}",
+            operation_id=row.operation_id,
+            contract=row.contract,
+            attempt=event.attempt,
+            status=event.status.value,
+            reason=event.data.get("reason") or event.data.get("why"),
+            error=event.data.get("error"),
+        )

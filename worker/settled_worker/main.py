@@ -1,0 +1,28 @@
+"""Start a worker from settings: what `settled worker run` calls."""
+
+from settled.app import App
+from settled.config.loading import Loaded
+from settled_worker.worker import Worker
+
+
+def run_worker(app: App, *, loaded: Loaded, app_ref: str, once: bool = False, paused: bool = False) -> int:
+    """Run a worker until it is told to end; return its exit code. Raises ConfigurationError for what no retry can mend."""
+    app.reference = app_ref
+    app.shell.overrides.update(overrides_of(loaded))
+    return Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused).run()
+
+
+def overrides_of(loaded: Loaded) -> dict[str, dict[str, float | int]]:
+    """Return what settings change of the terms of each contract, by the names of Terms."""
+    changes: dict[str, dict[str, float | int]] = {}
+    for name, chosen in loaded.settings.contracts.items():
+        change: dict[str, float | int] = {}
+        if chosen.probe_interval_seconds is not None:
+            interval_us = round(chosen.probe_interval_seconds * 1_000_000)
+            change |= {"probe_initial_us": interval_us, "probe_cap_us": interval_us, "probe_factor": 1.0}
+        if chosen.probe_attempts_max is not None:
+            change["probe_attempts_max"] = chosen.probe_attempts_max
+        if chosen.unknown_age_max_seconds is not None:
+            change["unknown_age_max_us"] = round(chosen.unknown_age_max_seconds * 1_000_000)
+        changes[name] = change
+    return changes

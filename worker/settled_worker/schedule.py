@@ -1,0 +1,118 @@
+"""Run the sweeps on their schedules with APScheduler, in UTC, each at most once at a time.
+
+Promise: a missed run is made up once, an error is counted and logged and the next run comes on time, and each sweep
+leaves a stamp that shows when it last came through.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from settled.clock import Clock
+from settled.config.settings import SweepSettings, SweepsSettings
+from settled.core.errors import LedgerUnavailableError
+from settled.core.moment import SECOND_US
+from settled.logs import get_log
+from settled.store.ledger import Ledger
+from settled.store.sweep_runs import record_run
+from settled_worker.sweeps import SWEEPS, Swept
+
+log = get_log("settled.sweeps")
+# A run without anything to tell is stored this often, so that an idle worker seldom writes.
+_QUIET_RUN_STORED_US: Final = 60 * SECOND_US
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Remembers runs: in memory each, in the ledger what has something to tell and now and then a quiet one."""
+
+    ledger: Ledger
+    clock: Clock
+    last_us: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    _stored_us: dict[str, int] = field(default_factory=dict)
+
+    def run(self, name: str, sweep: Callable[[], Swept]) -> Swept:
+        """Run a sweep once. Errors of the store and of our own are logged and counted, never raised."""
+        started = self.clock.now()
+        note = None
+        try:
+            swept = sweep()
+        except LedgerUnavailableError as error:
+            swept, note = Swept(errors=1), str(error)
+            log.warning("sweep.store_unavailable", sweep=name, error=str(error))
+        except Exception as error:  # a sweep must outlive whatever it meets
+            swept, note = Swept(errors=1), f"{type(error).__name__}: {error}"
+            log.exception("sweep.failed", sweep=name)
+        ended = self.clock.now()
+        self.failures[name] = self.failures.get(name, 0) + 1 if note else 0
+        self.last_us[name] = self.clock.monotonic_us()
+        quiet = not (swept.moved or swept.errors)
+        if quiet and ended.boot_us - self._stored_us.get(name, -_QUIET_RUN_STORED_US) < _QUIET_RUN_STORED_US:
+            return swept
+        self._stored_us[name] = ended.boot_us
+        try:
+            with self.ledger.write() as transaction:
+                record_run(transaction, name, started.wall_us, ended.wall_us, swept.examined, swept.moved, swept.errors, note)
+        except Exception as error:  # the run itself is done
+            log.warning("sweep.run_not_stored", sweep=name, error=str(error))
+        return swept
+
+
+class Schedule:
+    """The running schedule of one worker."""
+
+    def __init__(self, settings: SweepsSettings, runs: RunLog, sweep: Callable[[str], Swept]) -> None:
+        self._runs, self._sweep = runs, sweep
+        self._scheduler = BackgroundScheduler(
+            jobstores={"default": MemoryJobStore()},
+            executors={"default": ThreadPoolExecutor(len(SWEEPS))},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone="UTC",
+        )
+        self._scheduler.add_listener(self._note, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
+        self.skipped = 0
+        self._closed = threading.Event()
+        for name in SWEEPS:
+            chosen: SweepSettings = getattr(settings, name)
+            if chosen.enabled:
+                self._scheduler.add_job(self._run, trigger_of(chosen), args=[name], id=name, name=name)
+
+    def start(self) -> None:
+        """Start all schedules."""
+        self._scheduler.start()
+
+    def close(self) -> None:
+        """Stop; a sweep that is running ends first."""
+        self._closed.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the scheduler's own thread lives."""
+        thread: Any = getattr(self._scheduler, "_thread", None)
+        return bool(self._scheduler.running and thread is not None and thread.is_alive())
+
+    def _run(self, name: str) -> None:
+        if not self._closed.is_set():
+            self._runs.run(name, lambda: self._sweep(name))
+
+    def _note(self, event: JobExecutionEvent) -> None:
+        self.skipped += 1
+        log.warning("sweep.late", sweep=event.job_id, skipped=self.skipped)
+
+
+def trigger_of(settings: SweepSettings) -> IntervalTrigger | CronTrigger:
+    """Return the trigger of a checked setting."""
+    if settings.cron is not None:
+        return CronTrigger.from_crontab(settings.cron, timezone="UTC")
+    return IntervalTrigger(seconds=settings.every_seconds, timezone="UTC")

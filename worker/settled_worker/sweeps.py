@@ -1,0 +1,142 @@
+"""The sweeps: scheduled passes over rows that wait. Each is one function that does its whole work once.
+
+Promise: a sweep never raises out of its schedule, one bad row never ends a batch, and its last run can be seen.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from settled.core.case import Case
+from settled.core.decide_claim import decide_deadline
+from settled.core.decide_unknown import decide_escalation
+from settled.core.errors import LedgerStateError
+from settled.core.fold import Event
+from settled.core.row import Row
+from settled.shell import Shell
+from settled.steps.derive import derive_waiting
+from settled.steps.reconcile import Asking, prepare_probes
+from settled.steps.recover import Examiner, clear_away, recover_leases
+from settled.store import waiting, workers
+from settled.store.ledger import Transaction
+from settled.store.maintenance import checkpoint
+from settled.store.reads import read_row
+from settled.store.writer import Move, record
+from settled_worker.journal import log, log_moves
+
+SWEEPS: Final = ("leases", "reconcile", "escalate", "checkpoint", "retention")
+Ask = Callable[[Sequence[Asking]], None]
+
+
+class Swept(NamedTuple):
+    """What one run did."""
+
+    examined: int = 0
+    moved: int = 0
+    errors: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Sweeper:
+    """The sweeps of one process. `me` is its incarnation; `ask` starts probes, whose answers arrive elsewhere."""
+
+    shell: Shell
+    examiner: Examiner
+    me: int
+    ask: Ask
+    probe_room: Callable[[], int]
+
+    def run(self, name: str) -> Swept:
+        """Run a sweep once by its name."""
+        return {
+            "leases": self.leases,
+            "reconcile": self.reconcile,
+            "escalate": self.escalate,
+            "checkpoint": self.checkpoint,
+            "retention": self.retention,
+        }[name]()
+
+    def leases(self) -> Swept:
+        """Take over from owners that are gone or lost their lease; find missing fences."""
+        moved = recover_leases(self.shell, self.examiner, self.me)
+        for row, events in moved:
+            log_moves(row, events)
+        return Swept(len(moved), len(moved))
+
+    def reconcile(self) -> Swept:
+        """Start the probes that are due, and decide for unknown outcomes without a probe."""
+        derived = derive_waiting(self.shell)
+        names = tuple(self.shell.contracts)
+        room = self.probe_room()
+        with self.shell.ledger.read() as transaction:
+            next_us = waiting.next_probe_us(transaction, names)
+        now = self.shell.clock.now()
+        if next_us is None or next_us > now.wall_us or room < 1:
+            return Swept(derived, derived)
+        errors = 0
+        with self.shell.ledger.write() as transaction:
+            asking: list[Asking] = []
+            moved: list[tuple[Row, Sequence[Event]]] = []
+            rows = waiting.find_probe_due(transaction, names, now.wall_us, min(room, self.shell.limits.batch_max))
+            for row in rows:
+                try:
+                    prepared = prepare_probes(self.shell, transaction, [row], self.me, now)
+                except LedgerStateError as error:
+                    errors += 1
+                    log.error("sweep.row_left_alone", sweep="reconcile", operation_id=row.operation_id, error=str(error))
+                    waiting.reschedule(transaction, row, now.wall_us + 60_000_000)
+                    continue
+                asking += prepared.asking
+                moved += prepared.moved
+        for row, events in moved:
+            log_moves(row, events)
+        self.ask(asking)
+        return Swept(len(rows) + derived, len(moved) + derived, errors)
+
+    def escalate(self) -> Swept:
+        """Tell people of what has been unknown for too long; end what is past its deadline."""
+        late = self._decide_each(waiting.find_escalating, decide_escalation, "escalate")
+        expired = self._decide_each(waiting.find_expired, decide_deadline, "escalate")
+        return Swept(late.examined + expired.examined, late.moved + expired.moved, late.errors + expired.errors)
+
+    def checkpoint(self) -> Swept:
+        """Move the write-ahead log back into the database."""
+        checkpoint(self.shell.ledger)
+        return Swept(1)
+
+    def retention(self) -> Swept:
+        """Remove the files of incarnations that have ended and that no open attempt speaks of any more."""
+        with self.shell.ledger.read() as transaction:
+            if waiting.find_unfenced(transaction, 0, 1):
+                return Swept()
+            owners = set(waiting.lease_owners(transaction)) | {self.me}
+            over = [one for one in workers.over(transaction, self.shell.limits.batch_max) if one.id not in owners]
+        for one in over:
+            clear_away(one)
+        return Swept(len(over), len(over))
+
+    def _decide_each(
+        self,
+        find: Callable[[Transaction, int, int], list[Row]],
+        decide: Callable[[Case], Iterable[Event]],
+        sweep: str,
+    ) -> Swept:
+        """Decide for every row that `find` returns, each in a transaction of its own after the first look."""
+        now = self.shell.clock.now()
+        with self.shell.ledger.read() as transaction:
+            rows = find(transaction, now.wall_us, self.shell.limits.batch_max)
+        moved = errors = 0
+        for seen in rows:
+            try:
+                with self.shell.ledger.write() as transaction:
+                    row = read_row(transaction, seen.id)
+                    events = tuple(decide(self.shell.full_case(transaction, row, self.shell.clock.now())))
+                    done = record(transaction, [Move(row, events)])[0] if events else None
+            except LedgerStateError as error:
+                errors += 1
+                log.error("sweep.row_left_alone", sweep=sweep, operation_id=seen.operation_id, error=str(error))
+                continue
+            if done is not None and done.row is not None:
+                moved += 1
+                log_moves(done.row, events)
+        return Swept(len(rows), moved, errors)
