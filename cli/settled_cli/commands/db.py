@@ -1,0 +1,71 @@
+"""`settled db`: upgrade, check or read the ledger."""
+
+from pathlib import Path
+
+import click
+
+from settled.store.creation import Journal
+from settled.store.journal import set_journal
+from settled.store.revisions import upgrade as upgrade_schema
+from settled_cli.commands.audit import check as audit_check
+from settled_cli.invocation import Invocation, Refused, Verbs
+from settled_cli.opening import ledger_file, missing
+from settled_cli.render import emit
+from settled_cli.sql_shell import run_shell
+from settled_cli.workers import held_locks
+
+
+@click.group(cls=Verbs)
+def db() -> None:
+    """Upgrade, check or read the ledger."""
+
+
+@db.command()
+@click.pass_obj
+def upgrade(invocation: Invocation) -> None:
+    """Bring the ledger's schema to this version. Only this command ever changes a schema."""
+    path = _alone(invocation, "upgrade")
+    before, after = upgrade_schema(path)
+    emit(invocation, {"database": str(path), "before": before, "after": after, "changed": before != after})
+
+
+@db.command()
+@click.pass_context
+def check(ctx: click.Context) -> None:
+    """Recompute all that was recorded, and check the file. Exit 1 if anything is wrong."""
+    audit_check(ctx)
+
+
+@db.command()
+@click.argument("mode", type=click.Choice(["wal", "delete"]))
+@click.pass_obj
+def journal(invocation: Invocation, mode: Journal) -> None:
+    """Change the journal mode of a ledger that nobody has open."""
+    path = _alone(invocation, "journal")
+    had = set_journal(path, mode)
+    emit(invocation, {"database": str(path), "before": had, "after": mode})
+
+
+@db.command()
+@click.option("--read-only", is_flag=True, help="Required: there is no other way to open a ledger by hand.")
+@click.argument("sql", required=False)
+@click.pass_context
+def shell(ctx: click.Context, read_only: bool, sql: str | None) -> None:
+    """Read the ledger with SQL: one statement, or one per line of standard input."""
+    if not read_only:
+        raise click.UsageError("only --read-only exists: nobody but settled writes to a ledger. Nothing was opened")
+    path = ledger_file(ctx.obj)
+    if not path.exists():
+        raise missing(path)
+    ctx.exit(run_shell(ctx.obj, path, sql))
+
+
+def _alone(invocation: Invocation, verb: str) -> Path:
+    """Return the ledger's path. Raises Refused beside a live worker or caller; found by locks, without opening the ledger."""
+    path = ledger_file(invocation)
+    if not path.exists():
+        raise missing(path)
+    held = held_locks(path.with_name(path.name + ".run"))
+    if held:
+        raise Refused(f"{len(held)} workers or callers have the ledger {path} in use: db {verb} is refused. Nothing was changed. Stop them first")
+    return path

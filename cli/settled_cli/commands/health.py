@@ -1,0 +1,47 @@
+"""`settled health`: one line, one exit code, for whatever asks every minute."""
+
+from shutil import disk_usage
+
+import click
+
+from settled.config import Settings
+from settled.core.moment import SECOND_US
+from settled.core.words import Status
+from settled_cli.invocation import Invocation, Leaf
+from settled_cli.opening import load, open_app
+from settled_cli.render import emit
+from settled_cli.survey import DISK_FREE_BYTES_MIN, Survey, survey
+
+
+@click.command(cls=Leaf)
+@click.pass_context
+def health(ctx: click.Context) -> None:
+    """Say in one line whether all is well; exit 1 if not."""
+    invocation: Invocation = ctx.obj
+    app = open_app(invocation)
+    problems = ailments(survey(app), load(invocation).settings)
+    free = disk_usage(app.ledger.path.parent).free
+    if free < DISK_FREE_BYTES_MIN:
+        problems.append(f"the disk of {app.ledger.path} has only {free} bytes free")
+    emit(invocation, {"healthy": not problems, "problems": problems})
+    ctx.exit(1 if problems else 0)
+
+
+def ailments(seen: Survey, settings: Settings) -> list[str]:
+    """Return what is wrong now, each in a few words."""
+    limits = settings.health
+    problems = []
+    alive = [one for one in seen.workers if (seen.now_us - one.seen_us) / SECOND_US <= limits.worker_silent_seconds]
+    if not seen.workers:
+        problems.append("no worker lives")
+    elif not alive:
+        problems.append(f"no worker was seen for {limits.worker_silent_seconds:g} s")
+    due = seen.due_seconds
+    if due is not None and due > limits.oldest_due_seconds:
+        problems.append(f"an operation has been due for {due:.0f} s (limit {limits.oldest_due_seconds:g})")
+    unknown = seen.age_seconds(Status.OUTCOME_UNKNOWN)
+    if unknown is not None and unknown > limits.oldest_unknown_seconds:
+        problems.append(f"an outcome has been unknown for {unknown:.0f} s (limit {limits.oldest_unknown_seconds:g})")
+    if seen.overdue is not None:
+        problems.append(f"{seen.overdue} is unknown for longer than its contract allows")
+    return problems

@@ -1,0 +1,71 @@
+"""`settled sweep`: run a sweep once, or see what sweeps did."""
+
+import click
+
+from settled.config.settings import SWEEP_SECONDS
+from settled.core.limits import DEFAULTS
+from settled.store import sweep_runs
+from settled.store.sweep_runs import SweepRun
+from settled_cli.invocation import Invocation, Verbs
+from settled_cli.opening import load, load_user_app, open_app
+from settled_cli.render import emit, utc
+from settled_cli.schedules import schedules
+
+_NEED_CONTRACTS = ("leases", "reconcile")
+_COLUMNS = ("sweep", "started", "ended", "examined", "moved", "errors", "note")
+
+
+@click.group(cls=Verbs)
+def sweep() -> None:
+    """Run a sweep once, or see what sweeps did."""
+
+
+@sweep.command()
+@click.argument("name", type=click.Choice(list(SWEEP_SECONDS)))
+@click.option("--app", "app_ref", metavar="MODULE:APP", help="Your contracts; needed by leases and reconcile.")
+@click.pass_context
+def run(ctx: click.Context, name: str, app_ref: str | None) -> None:
+    """Run one sweep now. Exit 1 if it met rows that it could not handle."""
+    from settled_worker.sweeps import run_sweep  # the scheduler is slow to import, and list and history need none
+
+    invocation: Invocation = ctx.obj
+    if name in _NEED_CONTRACTS:
+        app, _, _ = load_user_app(invocation, app_ref, f"sweep run {name}")
+    else:
+        app = open_app(invocation)
+    done = run_sweep(app, name)
+    emit(invocation, run_facts(done))
+    ctx.exit(1 if done.errors else 0)
+
+
+@sweep.command("list")
+@click.pass_obj
+def list_sweeps(invocation: Invocation) -> None:
+    """List the sweeps: when each runs, when it last did, and when it will again."""
+    with open_app(invocation).ledger.read() as transaction:
+        runs = sweep_runs.last_runs(transaction)
+    emit(invocation, schedules(load(invocation).settings, runs), ("sweep", "schedule", "last", "moved", "errors", "next"))
+
+
+@sweep.command()
+@click.argument("name", required=False, type=click.Choice(list(SWEEP_SECONDS)))
+@click.option("--limit", type=click.IntRange(1, DEFAULTS.list_max), default=20, show_default=True)
+@click.pass_obj
+def history(invocation: Invocation, name: str | None, limit: int) -> None:
+    """Show the latest runs of one sweep, or of all, the newest first."""
+    with open_app(invocation).ledger.read() as transaction:
+        runs = sweep_runs.history(transaction, name, limit)
+    emit(invocation, [run_facts(one) for one in runs], _COLUMNS)
+
+
+def run_facts(run: SweepRun) -> dict[str, object]:
+    """Return what is shown of one run."""
+    return {
+        "sweep": run.name,
+        "started": utc(run.started_us),
+        "ended": utc(run.ended_us),
+        "examined": run.examined,
+        "moved": run.moved,
+        "errors": run.errors,
+        "note": run.note,
+    }

@@ -1,0 +1,142 @@
+"""The checks of `settled doctor`: what is so, whether it is right, and what to do where it is not.
+
+Promise: a check that cannot be made is a finding, never the end of the examination. Nothing is changed.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from pwd import getpwuid
+from shutil import disk_usage
+from typing import Final, Literal, NamedTuple
+
+from settled.app import App
+from settled.clock import boot_id_short
+from settled.config import Loaded
+from settled.core.errors import SettledError
+from settled.core.moment import SECOND_US
+from settled.core.text import safe_str
+from settled.execution.incarnation import marked_processes
+from settled.store.binding import binding_differs
+from settled.store.engine import file_system_of
+from settled.store.reads import highest_wall_us
+from settled.store.revisions import HEAD
+from settled.store.sqlite_library import library_version, sqlite_module, wal_is_safe
+from settled_cli.render import utc
+from settled_cli.survey import DISK_FREE_BYTES_MIN
+from settled_cli.workers import live_workers
+
+_YEAR_MIN: Final = 2025
+_OTHERS: Final = stat.S_IRWXO
+
+
+class Finding(NamedTuple):
+    """One check. `note` is a limit of this host, which is not wrong but worth knowing."""
+
+    check: str
+    verdict: Literal["ok", "note", "wrong"]
+    found: str
+    what_to_do: str = ""
+
+
+Check = Callable[[App, Loaded], Iterator[Finding]]
+
+
+def examine(app: App, loaded: Loaded) -> list[Finding]:
+    """Make every check."""
+    findings: list[Finding] = []
+    for check in _CHECKS:
+        try:
+            findings += check(app, loaded)
+        except (SettledError, OSError) as error:
+            findings.append(Finding(check.__name__.strip("_"), "wrong", safe_str(error), "see the sentence"))
+    return findings
+
+
+def _place(app: App, _loaded: Loaded) -> Iterator[Finding]:
+    path = app.ledger.path
+    there = path.stat()
+    yield Finding("database", "ok", str(path))
+    owner = _user(there.st_uid)
+    mine = there.st_uid == os.geteuid() or os.access(path, os.W_OK)
+    yield Finding("owner", "ok" if mine else "wrong", owner, "" if mine else f"run settled as {owner}, or share the ledger: settled init --group")
+    for each in (path, *(Path(f"{path}{suffix}") for suffix in ("-wal", "-shm", "-journal")), app.ledger.run_directory):
+        if each.exists():
+            mode = stat.S_IMODE(each.stat().st_mode)
+            shared = mode & _OTHERS
+            yield Finding(f"mode of {each.name}", "wrong" if shared else "ok", f"{mode:04o}", f"chmod o-rwx {each}" if shared else "")
+    yield Finding("file system", "ok", file_system_of(path) or "the system does not tell")
+    free = disk_usage(path.parent).free
+    short = free < DISK_FREE_BYTES_MIN
+    yield Finding("disk space", "wrong" if short else "ok", f"{free // 1_048_576} MiB free", "free disk space, or nothing can be recorded" if short else "")
+
+
+def _library(_app: App, _loaded: Loaded) -> Iterator[Finding]:
+    module = sqlite_module()
+    version = library_version(module)
+    found = f"{module.__name__} {'.'.join(map(str, version))}"
+    if wal_is_safe(version):
+        yield Finding("SQLite", "ok", found)
+    else:
+        yield Finding("SQLite", "note", f"{found}, which can corrupt a ledger in WAL mode", "pip install pysqlite3, or keep the journal mode delete")
+
+
+def _ledger(app: App, _loaded: Loaded) -> Iterator[Finding]:
+    meta = app.ledger.meta
+    yield Finding("schema", "ok", HEAD)
+    mode, chosen = meta["journal_mode"], meta["journal_mode_chosen"]
+    same = mode == chosen
+    yield Finding("journal mode", "ok" if same else "wrong", mode, "" if same else f"it was {chosen}: settled db journal {chosen}")
+    moved = binding_differs(meta, app.ledger.path)
+    yield Finding(
+        "place",
+        "wrong" if moved else "ok",
+        f"not where it was made ({', '.join(moved)})" if moved else "where it was made",
+        "a copy does not know what was sent after it was made: find out before a worker runs on it" if moved else "",
+    )
+    alive = live_workers(app)
+    found = ", ".join(f"pid {one.pid}" for one in alive) or "none lives"
+    yield Finding("workers", "ok" if alive else "note", found, "" if alive else "nothing moves without one: settled worker run")
+
+
+def _clock(app: App, _loaded: Loaded) -> Iterator[Finding]:
+    now = app.shell.clock.now()
+    with app.ledger.read() as transaction:
+        highest = highest_wall_us(transaction)
+    year = datetime.fromtimestamp(now.wall_us // SECOND_US, UTC).year
+    if now.wall_us < highest:
+        yield Finding("clock", "wrong", f"{utc(now.wall_us)}, but the ledger has seen {utc(highest)}", "set the clock: until then no key window is open")
+    elif year < _YEAR_MIN:
+        yield Finding("clock", "wrong", str(utc(now.wall_us)), "set the clock")
+    else:
+        yield Finding("clock", "ok", str(utc(now.wall_us)))
+    yield Finding("boot", "ok", boot_id_short())
+
+
+def _host(_app: App, _loaded: Loaded) -> Iterator[Finding]:
+    """Say what this host cannot do, and what follows from it."""
+    if marked_processes("0" * 20) is None:
+        yield Finding(
+            "process environments", "note", "some cannot be read",
+            "process_gone cannot be shown here, so that an absence after a crash waits for a person: run the worker as a user of its own",
+        )  # fmt: skip
+    else:
+        yield Finding("process environments", "ok", "readable")
+    group = hasattr(os, "pidfd_open")
+    yield Finding("pidfd", "ok" if group else "note", "available" if group else "not available", "" if group else "use Linux 5.3 or newer for the worker")
+
+
+def _settings(_app: App, loaded: Loaded) -> Iterator[Finding]:
+    yield Finding("settings", "ok", str(loaded.config_file.absolute()) if loaded.config_file else "defaults, no settled.toml here")
+
+
+_CHECKS: Final[tuple[Check, ...]] = (_place, _library, _ledger, _clock, _host, _settings)
+
+
+def _user(uid: int) -> str:
+    try:
+        return getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

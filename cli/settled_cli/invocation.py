@@ -1,0 +1,110 @@
+"""What a command line was called with, and the kinds of commands that share it.
+
+Promise: the options that every command knows may stand before or after its name, and nothing here imports what a help text
+does not need.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+FORMATS: Final = ("table", "json", "jsonl")
+
+
+@dataclass(slots=True)
+class Invocation:
+    """The options that every command knows. `config` names a settings file; without one ./settled.toml is read."""
+
+    database: str | None = None
+    config: str | None = None
+    output: str = "table"
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether the answer is read by a program."""
+        return self.output != FORMATS[0]
+
+
+class Refused(click.ClickException):
+    """A command may not be carried out as things stand."""
+
+    exit_code = 4
+
+
+class NotSettings(click.ClickException):
+    """The settings lack what this command needs."""
+
+    exit_code = 78
+
+
+class Leaf(click.Command):
+    """A command that does something. It takes the common options, too, without repeating them in its help."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params.extend(common_options(hidden=True))
+
+
+class Verbs(click.Group):
+    """A group of commands."""
+
+    command_class = Leaf
+
+
+class LazyVerbs(Verbs):
+    """A group whose commands are imported when they are called. `table` maps a name to (module:attribute, help line)."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.table = table
+        self.params.extend(common_options(hidden=False))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help lines without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.table.items()])
+
+
+def common_options(*, hidden: bool) -> list[click.Parameter]:
+    """Return the options that stand before or after any command's name."""
+    formats = click.Choice(FORMATS)
+    return [
+        _common(["--database"], hidden, metavar="PATH|URL", help="The ledger. Default: SETTLED_DATABASE, settled.toml, ./settled.db."),
+        _common(["--config"], hidden, metavar="FILE", envvar="SETTLED_CONFIG", help="The settings file. Default: ./settled.toml."),
+        _common(["output", "-o", "--format"], hidden, type=formats, help="How to answer: table (for people), json or jsonl."),
+    ]
+
+
+def _common(names: list[str], hidden: bool, **options: Any) -> click.Option:
+    return click.Option(names, hidden=hidden, expose_value=False, callback=_keep, **options)
+
+
+def _keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    invocation = ctx.ensure_object(Invocation)
+    if value is not None and parameter.name is not None:
+        setattr(invocation, parameter.name, value)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Show what the library refuses of the caller's values as wrong usage. Only around calls that check what a person typed."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(str(error)) from error

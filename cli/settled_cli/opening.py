@@ -1,0 +1,89 @@
+"""Open what a command works on: the settings, the ledger, and the user's own app only where its code is needed.
+
+Promise: no ledger is ever created here, and an operator's command imports no user code.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from settled.app import App
+from settled.config import Loaded, load_settings, resolve_database
+from settled.core.errors import ConfigurationError
+from settled.core.text import one_line, safe_str
+from settled.store.engine import ledger_path
+from settled_cli.invocation import Invocation
+
+APP_VARIABLE: Final = "SETTLED_APP"
+_REASON_MAX: Final = 300
+
+
+def load(invocation: Invocation) -> Loaded:
+    """Return the settings in force. Raises ConfigurationError."""
+    file = None if invocation.config is None else Path(invocation.config)
+    return load_settings({"database": invocation.database}, config_file=file, environ=os.environ, cwd=Path.cwd())
+
+
+def ledger_file(invocation: Invocation) -> Path:
+    """Return the absolute path of the ledger that is meant, whether it exists or not. Raises ConfigurationError."""
+    return ledger_path(resolve_database(invocation.database, None, os.environ, load(invocation)).url_or_path)
+
+
+def open_app(invocation: Invocation) -> App:
+    """Return an app without contracts on an existing ledger: enough for whatever works from rows and stored terms."""
+    path = ledger_file(invocation)
+    if not path.exists():
+        raise missing(path)
+    return App(str(path))
+
+
+def missing(path: Path) -> ConfigurationError:
+    """Return the error for a ledger that is not there."""
+    return ConfigurationError(f"there is no ledger at {path}. Nothing was created. Run: settled init --database {path}")
+
+
+def app_reference(given: str | None, loaded: Loaded) -> str | None:
+    """Return MODULE:APP from --app, else SETTLED_APP, else the settings file; None where nobody names one."""
+    return given or os.environ.get(APP_VARIABLE) or loaded.settings.app
+
+
+def load_user_app(invocation: Invocation, given: str | None, what: str) -> tuple[App, str, Loaded]:
+    """Import the user's app for `what`, on the ledger that is meant. Raises ConfigurationError."""
+    loaded = load(invocation)
+    reference = app_reference(given, loaded)
+    if reference is None:
+        raise ConfigurationError(
+            f"{what} needs your contracts. Nothing was started. Name your app: --app MODULE:APP, {APP_VARIABLE}, or app in settled.toml"
+        )
+    app = import_app(reference)
+    path = ledger_path(resolve_database(invocation.database, app.database, os.environ, loaded).url_or_path)
+    if not path.exists():
+        raise missing(path)
+    app.flag, app.reference = str(path), reference  # runners import the same app by the same name
+    return app, reference, loaded
+
+
+def import_app(reference: str) -> App:
+    """Import MODULE:APP, the working directory first. Raises ConfigurationError naming the module and what went wrong."""
+    module, _, name = reference.partition(":")
+    if not module or not name:
+        raise ConfigurationError(f"the app {reference!r} is not of the form MODULE:APP, for example shop.effects:app. Nothing was started.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (KeyboardInterrupt, ConfigurationError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a module may raise anything, SystemExit included, while it is imported
+        said = one_line(f"{type(error).__name__}: {safe_str(error)}", _REASON_MAX)
+        raise ConfigurationError(
+            f"the app {reference} cannot be imported: {said}. Nothing was started. Mend {module}, or name another with --app"
+        ) from error
+    if not isinstance(found, App):
+        raise ConfigurationError(f"{reference} is a {type(found).__name__}, not a settled.App. Nothing was started. Name the App object.")
+    return found

@@ -1,0 +1,82 @@
+"""Read a ledger with SQL through the one SQLite library that may open it, so that no lock of a live worker is lost.
+
+Promise: nothing is written; SQLite itself refuses it twice, by the mode of the file and by query_only.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from settled.core.limits import DEFAULTS
+from settled.store.engine import check_library, check_place, refuse_affected_wal
+from settled.store.sqlite_library import sqlite_module
+from settled_cli.asking import at_terminal
+from settled_cli.invocation import Invocation
+from settled_cli.render import emit
+from settled_cli.verdict import say
+
+
+def run_shell(invocation: Invocation, path: Path, sql: str | None) -> int:
+    """Run one statement, or those of standard input; return the exit code. A refused statement ends it, but not at a terminal."""
+    check_place(path)
+    refuse_affected_wal(path)
+    module = sqlite_module()
+    connection = module.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=DEFAULTS.busy_timeout_seconds)
+    try:
+        connection.execute("PRAGMA query_only=ON")
+        check_library(str(connection.execute("PRAGMA journal_mode").fetchone()[0]).lower(), path, module)
+        for statement in [sql] if sql is not None else _statements():
+            if not _run(invocation, module, connection, statement) and (sql is not None or not at_terminal()):
+                return 1
+        return 0
+    except module.Error as error:
+        say(f"the ledger {path} cannot be read: {error}. Nothing was changed")
+        return 1
+    finally:
+        connection.close()
+
+
+def _statements() -> Iterator[str]:
+    if sys.stdin is None:
+        return
+    while True:
+        if at_terminal():
+            click.echo("sql> ", err=True, nl=False)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line
+
+
+def _run(invocation: Invocation, module: Any, connection: Any, statement: str) -> bool:
+    try:
+        cursor = connection.execute(statement)
+        if cursor.description is None:
+            return True
+        names = _unique([column[0] for column in cursor.description])
+        rows = [dict(zip(names, map(_plain, row), strict=True)) for row in cursor.fetchmany(DEFAULTS.list_max)]
+        emit(invocation, rows, names)
+        if len(rows) == DEFAULTS.list_max and cursor.fetchone() is not None:
+            say(f"only the first {DEFAULTS.list_max} rows are shown")
+        return True
+    except (module.Error, module.Warning) as error:
+        say(f"refused: {error}. Nothing was changed")
+        return False
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    made = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return made
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value

@@ -1,0 +1,72 @@
+"""Read what status, health and doctor all look at: counts, what waits longest, workers, sweeps.
+
+Promise: no settled row is read, so that a look costs the same however long the history is.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from settled.app import App
+from settled.core.moment import SECOND_US
+from settled.core.words import SETTLED, Status
+from settled.store import sweep_runs
+from settled.store.reads import counts, oldest
+from settled.store.sweep_runs import SweepRun
+from settled.store.waiting import find_escalating, next_due_us
+from settled.store.workers import WorkerRow
+from settled_cli.workers import live_workers
+
+DISK_FREE_BYTES_MIN: Final = 64 * 1_048_576  # below, one long write-ahead log may fill it
+UNSETTLED: Final = tuple(status for status in Status if status not in SETTLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The state of a ledger at one moment.
+
+    `oldest_us` is when the longest waiting row of a status was last updated, `due_us` when the first row that waits for a
+    worker fell due, `overdue` an operation that is unknown for longer than its contract allows.
+    """
+
+    now_us: int
+    by_contract: dict[str, dict[str, int]]
+    oldest_us: dict[Status, int]
+    due_us: int | None
+    overdue: str | None
+    workers: list[WorkerRow]
+    sweeps: dict[str, SweepRun]
+
+    @property
+    def by_status(self) -> dict[str, int]:
+        """How many operations there are in each status, every status named."""
+        return {status.value: sum(of.get(status.value, 0) for of in self.by_contract.values()) for status in Status}
+
+    @property
+    def due_seconds(self) -> float | None:
+        """For how long an operation has waited for a worker beyond its time; None where none has."""
+        return None if self.due_us is None or self.due_us > self.now_us else (self.now_us - self.due_us) / SECOND_US
+
+    def age_seconds(self, status: Status) -> float | None:
+        """How long the longest waiting row of a status has not been updated; None where there is none."""
+        since = self.oldest_us.get(status)
+        return None if since is None else max(0.0, (self.now_us - since) / SECOND_US)
+
+
+def survey(app: App) -> Survey:
+    """Look once."""
+    now_us = app.shell.clock.now().wall_us
+    with app.ledger.read() as transaction:
+        by_contract = counts(transaction)
+        due_us = next_due_us(transaction, [name for name, of in by_contract.items() if of.get(Status.PREPARED.value)])
+        overdue = find_escalating(transaction, now_us, 1)
+        ages = {status: oldest(transaction, status) for status in UNSETTLED}
+        sweeps = sweep_runs.last_runs(transaction)
+    return Survey(
+        now_us=now_us,
+        by_contract=by_contract,
+        oldest_us={status: since for status, since in ages.items() if since is not None},
+        due_us=due_us,
+        overdue=overdue[0].operation_id if overdue else None,
+        workers=live_workers(app),
+        sweeps=sweeps,
+    )

@@ -1,0 +1,35 @@
+"""Tell which workers live: a row says who was there, only a held lock says who is."""
+
+from pathlib import Path
+
+from settled.app import App
+from settled.clock import boot_id_short
+from settled.execution.incarnation import lock_is_free
+from settled.store import workers
+from settled.store.workers import WorkerRow
+
+
+def live_workers(app: App) -> list[WorkerRow]:
+    """Return the workers of this boot that hold their lock."""
+    with app.ledger.read() as transaction:
+        known = workers.live(transaction)
+    return [one for one in known if one.kind == "worker" and is_alive(one)]
+
+
+def is_alive(worker: WorkerRow) -> bool:
+    """Return whether an incarnation, or something that it started, holds its lock."""
+    here = worker.boot_id == boot_id_short()
+    return here and lock_is_free(Path(worker.lock_path), worker.lock_device, worker.lock_inode) is False
+
+
+def held_locks(run_directory: Path) -> list[Path]:
+    """Return the lock files that somebody holds, found without opening the ledger."""
+    held = []
+    for path in sorted(run_directory.glob("*.lock")):
+        try:
+            there = path.stat()
+        except OSError:
+            continue
+        if lock_is_free(path, there.st_dev, there.st_ino) is False:
+            held.append(path)
+    return held
