@@ -58,6 +58,8 @@ def decide_end(case: Case, facts: EndFacts) -> tuple[Event, ...]:
         if merged is not None:
             return merged
     events = [_end_event(case, facts)]
+    if events[0].status is Status.CONFIRMED:
+        return tuple(events)  # nothing follows, and this is what nearly every attempt comes to
     if case.row.kept and case.after(events).row.open_attempts == 0:
         events.append(quarantine(case.after(events), Reason.CONFLICTING_EVIDENCE))
         return tuple(events)

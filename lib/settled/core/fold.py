@@ -51,6 +51,8 @@ def advance(row: Row, event: Event) -> Row:
     change = _CHANGES.get(event.type)
     if change is not None:
         changes |= change(row, event)
+    if moved and event.status is Status.PREPARED and not changes.get("open_attempts", row.open_attempts):
+        changes |= {"unknown_since_us": None, "escalate_us": None}  # nothing of it is unknown any more
     if data.get("duplicate"):
         changes["duplicate_suspected"] = 1
     return row._replace(**changes)

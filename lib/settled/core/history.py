@@ -14,7 +14,10 @@ from settled.core.words import EventType as E
 
 
 class Attempt(NamedTuple):
-    """One dispatch: when, under which terms and worker, how it ended, and what is proved about it since."""
+    """One dispatch: when, under which terms and worker, how it ended, and what is proved about it since.
+
+    `basis` is that on which another attempt was allowed to follow it.
+    """
 
     number: int
     dispatched: Moment
@@ -121,14 +124,11 @@ def fold_history(events: Iterable[Event], start: History = EMPTY, sequence: int 
     attempts = {attempt.number: attempt for attempt in start.attempts}
     observations = list(start.observations)
     stopped, authorized, restored = start.stopped_by_person, start.retry_authorized, start.restored
-    basis: str | None = None
     for event in events:
         sequence += 1
         data = event.data
         if event.type is E.DISPATCHED:
-            attempts[event.attempt] = Attempt(
-                event.attempt, moment_of(event), data.get("terms"), data.get("worker"), basis=data.get("basis") or basis
-            )
+            attempts[event.attempt] = Attempt(event.attempt, moment_of(event), data.get("terms"), data.get("worker"))
         elif event.type is E.RESTORED:
             restored = True
             attempts[event.attempt] = Attempt(event.attempt, moment_of(event), data.get("terms"), None, restored=True)
@@ -142,6 +142,9 @@ def fold_history(events: Iterable[Event], start: History = EMPTY, sequence: int 
         else:
             _close(attempts, event)
             authorized = authorized or event.type is E.OPERATOR_RETRY_AUTHORIZED
+        allowed = _basis_of(event)
+        if allowed is not None and event.attempt in attempts:
+            attempts[event.attempt] = attempts[event.attempt]._replace(basis=allowed)
         if event.type in _OBSERVED:
             observations.append(_observe(sequence, event))
     ordered = tuple(attempts[number] for number in sorted(attempts))
@@ -152,6 +155,13 @@ def moment_of(event: Event) -> Moment:
     """Return the moment that an event speaks of: its wall clock, and the boot clock in its data."""
     boot: Sequence[Any] = event.data.get("boot") or (0, "")
     return Moment(event.at_us, int(boot[0]), str(boot[1]))
+
+
+def _basis_of(event: Event) -> str | None:
+    """Return on what basis an event lets another attempt follow, None where it lets none."""
+    if event.type in (E.NOT_SENT, E.NEVER_ENTERED) and event.status is Status.PREPARED:
+        return ClosedBy.NOT_SENT.value
+    return event.data.get("basis")
 
 
 def _end(attempt: Attempt, event: Event) -> Attempt:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from settled.core.decide_claim import decide_claim
 from settled.core.decide_end import End, EndFacts, decide_end
-from settled.core.decide_evidence import decide_fence
+from settled.core.decide_evidence import decide_fence, decide_late
 from settled.core.decide_operator import decide_authorize_retry, decide_cancel, decide_confirm, decide_reject, decide_stop_request
 from settled.core.decide_unknown import decide_escalation, decide_unattended
 from settled.core.errors import TransitionRefusedError
@@ -19,7 +19,8 @@ from tests.lib.core.builders import DIGEST, Life, absent, at, committed, decisio
 IDS: Final = ("pay-1", "pay-2", None)
 CONTRACTS: Final = (
     terms(), terms(has_probe=True, max_attempts=3), terms(has_probe=True, confirm_on="probe", max_attempts=2),
-    guaranteed(), guaranteed(has_probe=True), guaranteed(window=3600), guaranteed(has_probe=True, network_drain=120, max_attempts=4),
+    guaranteed(has_probe=True, confirm_on="probe"), guaranteed(), guaranteed(has_probe=True), guaranteed(window=3600),
+    guaranteed(has_probe=True, network_drain=120, max_attempts=4),
     guaranteed(isolation="thread", has_probe=True), guaranteed(isolation="async", window=3600, has_probe=True),
     terms(dispatch="handoff", has_probe=True, commit_horizon=60, max_attempts=3), guaranteed(dispatch="handoff"),
     terms(unknown_outcome="keep_unknown", max_attempts=3), guaranteed(unknown_outcome="keep_unknown", has_probe=True, probe_attempts_max=1),
@@ -43,9 +44,9 @@ class Drive:
         self.pass_time()
         if random.random() < 0.08:
             life.current = random.choice((*CONTRACTS, None))
-        names = ["probe", "probe", "notice", "late", "late", "fence", "person", "unattended"]
-        names += {Status.PREPARED: ["claim"] * 12, Status.DISPATCHED: ["end"] * 8}.get(life.row.status, ["unattended", "escalate"])
-        name = random.choice(names) if random.random() > 0.01 else "restore"
+        likely = {Status.PREPARED: ["claim"] * 12 + ["hold"], Status.DISPATCHED: ["end"] * 8}
+        always = ["probe", "probe", "notice", "late", "late", "fence", "person", "unattended"]
+        name = random.choice(always + likely.get(life.row.status, ["unattended", "escalate"])) if random.random() > 0.01 else "restore"
         getattr(self, name)()
         return name
 
@@ -70,18 +71,22 @@ class Drive:
         life.stored[number] = life.current
         life.happen(decide_claim(life.case, self.random.randrange(1, 9), number).events)
 
+    def hold(self) -> None:
+        life = self.life
+        if life.row.reason == Reason.AWAITING_APPROVAL:
+            life.happen([life.case.event(E.APPROVED, data={"due": life.now.wall_us})])
+        elif life.row.reason is None and life.row.open_attempts == 0:
+            life.happen([life.case.event(E.HELD, data={"reason": Reason.AWAITING_APPROVAL})])
+
     def end(self) -> None:
         if self.life.row.status is Status.DISPATCHED:
-            self.life.happen(decide_end(self.life.case, self.end_facts(self.random.choice(list(End)))))
+            self.life.happen(decide_end(self.life.case, self.end_facts(self.random.choice((*End, End.RETURNED, End.RETURNED)))))
 
     def late(self) -> None:
         life = self.life
         given_up = [one.number for one in life.case.history.attempts if one.end is not None and not one.restored]
         if given_up:
-            facts = self.end_facts(self.random.choice(list(End)))
-            kinds = {"end": facts.end, "fence": facts.fence, "postcondition": facts.postcondition, "retryable": facts.retryable}
-            ids = {"provider_operation_id": facts.provider_operation_id, "output_digest": facts.output_digest}
-            life.late(self.random.choice(given_up), **kinds, **ids)
+            life.happen(decide_late(life.case, self.random.choice(given_up), self.end_facts(self.random.choice(list(End)))))
 
     def end_facts(self, end: End) -> EndFacts:
         random = self.random
@@ -100,13 +105,12 @@ class Drive:
 
     def probe(self, source: str = "probe") -> None:
         life, random = self.life, self.random
-        result = random.choice(
-            (
-                committed(provider_operation_id=random.choice(IDS), output=1), committed(reference="other"), committed(output={1}),
-                absent(), absent(), absent(healthy=False), absent(terminal=False), ProbeResult.pending(), ProbeResult.unknown(),
-                ProbeResult.failed("TimeoutError"),
-            )  # fmt: skip
-        )
+        answers = [
+            committed(provider_operation_id=random.choice(IDS), output=1), committed(reference="other"), committed(output={1}),
+            absent(), absent(), absent(healthy=False), absent(terminal=False), ProbeResult.pending(), ProbeResult.unknown(),
+            ProbeResult.failed("TimeoutError"),
+        ]  # fmt: skip
+        result = random.choice(answers)
         digest = DIGEST if result.output_text is not None else None
         life.probe(result, postcondition=random.choice((None, True, False)), output_digest=digest, source=source)
 

@@ -1,8 +1,10 @@
 """Whether a prepared operation may be dispatched now."""
 
+from collections.abc import Callable
+
 import pytest
 
-from settled.core.decide_claim import decide_claim
+from settled.core.decide_claim import decide_claim, decide_deadline
 from settled.core.decide_end import End
 from settled.core.decide_operator import decide_authorize_retry
 from settled.core.evidence import ProbeResult
@@ -13,6 +15,7 @@ from settled.core.words import FenceBasis, Reason, Status
 from tests.lib.core.builders import DAY, HOUR, Life, at, committed, decision, guaranteed, prepared_row, terms, unknown
 
 GONE = FenceBasis.PROCESS_KILLED
+CONFIRMATIONS: tuple[Callable[[Life], object], ...] = (lambda life: life.probe(committed()), lambda life: life.late(1, End.RETURNED))
 
 
 def retrying(current: Terms, ended_at: float = 60) -> Life:
@@ -138,7 +141,7 @@ def test_evidence_before_any_dispatch_stops_the_dispatch_and_is_not_failed_by_a_
 
 @pytest.mark.promise("P45")
 def test_confirming_evidence_wins_over_a_claim() -> None:
-    for confirm in (lambda life: life.probe(committed()), lambda life: life.late(1, End.RETURNED)):
+    for confirm in CONFIRMATIONS:
         life = retrying(guaranteed())
         confirm(life)
         assert (life.row.status, life.row.attempt) == (Status.CONFIRMED, 1)
@@ -146,7 +149,7 @@ def test_confirming_evidence_wins_over_a_claim() -> None:
 
 @pytest.mark.promise("P45")
 def test_confirming_evidence_contradicts_a_closing_while_the_next_dispatch_waits() -> None:
-    for confirm in (lambda life: life.probe(committed()), lambda life: life.late(1, End.RETURNED)):
+    for confirm in CONFIRMATIONS:
         life = Life(terms(max_attempts=3)).dispatch()
         life.end(End.REJECTED, FenceBasis.RETURNED, retryable=True)
         confirm(life)
@@ -171,3 +174,30 @@ def test_after_a_stop_by_a_person_no_budget_and_no_key_dispatch_again(has_probe:
     if has_probe:
         assert life.wait(DAY).probe(ProbeResult.unknown()) == [E.PROBE_UNKNOWN, E.QUARANTINED]
     assert (life.row.status, life.row.attempt) == (Status.QUARANTINED, 1)
+
+
+@pytest.mark.promise("S36")
+@pytest.mark.parametrize(
+    ("reason", "kinds", "status"),
+    [
+        (None, [E.EXPIRED], Status.CANCELLED),
+        (Reason.AWAITING_APPROVAL, [E.EXPIRED], Status.CANCELLED),
+        (Reason.EVIDENCE_BEFORE_DISPATCH, [E.QUARANTINED], Status.QUARANTINED),
+    ],
+)
+def test_a_deadline_ends_a_row_that_nobody_claims_held_or_not(reason: Reason | None, kinds: list[E], status: Status) -> None:
+    life = Life(terms(), row=prepared_row(deadline_us=at(10).wall_us))
+    if reason is not None:
+        life.happen([life.case.event(E.HELD, data={"reason": reason})])
+    assert decide_deadline(life.wait(9).case) == ()
+    assert life.happen(decide_deadline(life.wait(1).case)) == kinds
+    assert life.row.status is status
+    assert decide_deadline(life.case) == ()
+
+
+@pytest.mark.promise("S36", "S98")
+def test_a_deadline_takes_a_waiting_retry_back_to_unknown_without_a_claim() -> None:
+    life = Life(guaranteed(), row=prepared_row(deadline_us=at(100).wall_us)).dispatch().wait(60)
+    life.end(End.TIMED_OUT, GONE)
+    assert life.happen(decide_deadline(life.wait(40).case)) == [E.RETRY_WITHDRAWN, E.QUARANTINED]
+    assert (life.row.reason, life.row.open_attempts) == (Reason.DEADLINE_SPENT, 1)

@@ -178,6 +178,7 @@ def test_what_may_still_run_is_never_waited_out_but_may_be_asserted(verb: str) -
         kinds = life.happen(WAITING[verb](life.case, decision(life), True))
         assert len(kinds) == 1
         assert life.events[-1].data["assert_nothing_can_arrive"] is True
+        assert [attempt.fence for attempt in life.case.history.attempts] == [FenceBasis.OPERATOR_ASSERTED]
 
 
 @pytest.mark.promise("S134")
@@ -186,7 +187,7 @@ def test_a_hand_off_is_waited_out_from_its_recorded_end(verb: str) -> None:
     life = dispatched(terms(dispatch="handoff", commit_horizon=HOUR)).wait(20)
     life.end(End.RAISED, FenceBasis.RAISED)
     life.now = at(20 + HOUR)
-    with pytest.raises(TransitionRefusedError, match="attempt 1 .its recorded end."):
+    with pytest.raises(TransitionRefusedError, match=r"attempt 1 \(its recorded end\)"):
         WAITING[verb](life.case, decision(life))
     life.now = at(21 + HOUR)
     assert len(WAITING[verb](life.case, decision(life))) == 1

@@ -92,7 +92,7 @@ CONSTRUCTORS: dict[str, Callable[..., ProbeResult]] = {
         *(
             (name, {"reference": wrong}, error)
             for name in ("committed", "not_committed", "pending")
-            for wrong, error in (("", ValueError), (" ", ValueError), (" x", ValueError), ("x\n", ValueError), (7, TypeError), (b"x", TypeError))
+            for wrong, error in (("", ValueError), (" ", ValueError), (" x", ValueError), ("x\n", ValueError), (7, TypeError))
         ),
         *(
             ("committed", {"provider_operation_id": wrong}, error)

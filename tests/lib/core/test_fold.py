@@ -73,7 +73,9 @@ def test_a_note_changes_nothing_but_the_sequence_and_the_time(kind: E) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("fence", [None, *FenceBasis])
-def test_an_end_closes_its_attempt_only_if_it_surely_had_no_effect_whatever_its_fence(end: End, closes: bool, fence: FenceBasis | None) -> None:
+def test_an_end_closes_its_attempt_only_if_it_surely_had_no_effect_whatever_its_fence(
+    end: End, closes: bool, fence: FenceBasis | None
+) -> None:
     life = dispatched(terms(has_probe=True))
     life.end(end, fence)
     (attempt,) = life.case.history.attempts
@@ -87,7 +89,8 @@ def test_an_end_closes_its_attempt_only_if_it_surely_had_no_effect_whatever_its_
 @pytest.mark.parametrize(
     ("status", "open_attempts", "outcome"),
     [
-        (Status.PREPARED, 0, None), (Status.PREPARED, 1, "UNKNOWN"), (Status.DISPATCHED, 1, "UNKNOWN"), (Status.OUTCOME_UNKNOWN, 1, "UNKNOWN"),
+        (Status.PREPARED, 0, None), (Status.PREPARED, 1, "UNKNOWN"),
+        (Status.DISPATCHED, 1, "UNKNOWN"), (Status.OUTCOME_UNKNOWN, 1, "UNKNOWN"),
         (Status.QUARANTINED, 1, "UNKNOWN"), (Status.QUARANTINED, 0, "UNKNOWN"), (Status.CONFIRMED, 1, "CONFIRMED"),
         (Status.REJECTED, 0, "FAILED"), (Status.CANCELLED, 0, "FAILED"),
     ],
@@ -113,7 +116,8 @@ def test_a_derivation_stores_the_terms_that_it_was_made_by() -> None:
 
 def test_the_history_tells_of_each_attempt_how_it_ended_and_what_is_proved() -> None:
     life = two_attempts_and_a_person()
-    told = [(one.number, one.end, one.fence, one.closed_by, outcome_of_attempt(one), one.interruption) for one in life.case.history.attempts]
+    attempts = life.case.history.attempts
+    told = [(one.number, one.end, one.fence, one.closed_by, outcome_of_attempt(one), one.interruption) for one in attempts]
     assert told == [
         (1, "timed_out", "process_killed", "operator_asserted", Outcome.FAILED, "timeout"),
         (2, "raised", "raised", "operator_asserted", Outcome.FAILED, "exception"),
@@ -126,7 +130,8 @@ def test_no_observation_is_ever_dropped() -> None:
     life = two_attempts_and_a_person()
     kinds = [seen.type for seen in life.case.history.observations]
     assert kinds == [
-        E.TIMED_OUT, E.PROBE_PENDING, E.PROBE_UNKNOWN, E.RAISED, E.PROBE_COMMITTED, E.OPERATOR_RETRY_AUTHORIZED, E.RETURNED, E.PROBE_COMMITTED,
+        E.TIMED_OUT, E.PROBE_PENDING, E.PROBE_UNKNOWN, E.RAISED, E.PROBE_COMMITTED, E.OPERATOR_RETRY_AUTHORIZED, E.RETURNED,
+        E.PROBE_COMMITTED,
     ]  # fmt: skip
     assert [seen.sequence for seen in life.case.history.observations] == sorted(seen.sequence for seen in life.case.history.observations)
 

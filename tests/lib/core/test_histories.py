@@ -21,7 +21,7 @@ from tests.lib.core.drive import Drive, fence_may_be_found
 CONFIRMING = (E.RETURNED, E.EVIDENCE_MERGED, E.PROBE_COMMITTED, E.LATE_RETURN, E.OPERATOR_CONFIRMED)
 FAILING = (E.REJECTED, E.LATE_REJECTED, E.PROBE_ABSENT, E.OPERATOR_REJECTED, E.CANCELLED, E.EXPIRED)
 UNATTENDED_BASES = ("key_guarantee", "terminal_absence", "rejected_retryable")
-BATCH, STEPS = 250, 24
+BATCHES, BATCH, STEPS = 5, 500, 24
 
 
 def check_event(before: Case, event: Event, after: Row) -> None:
@@ -102,7 +102,7 @@ def run(random: Random, seen: Counter[str]) -> None:
     check_whole(drive.life)
 
 
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", range(BATCHES))
 def test_random_histories_keep_the_invariants(batch: int) -> None:
     seen: Counter[str] = Counter()
     for number in range(BATCH):
@@ -117,7 +117,7 @@ def test_random_histories_keep_the_invariants(batch: int) -> None:
 
 def assert_everything_happens(seen: Counter[str]) -> None:
     """A drive that never reaches a state shows nothing about it."""
-    never_driven = {E.SUBMITTED, E.DERIVED, E.APPROVED, E.ACKNOWLEDGED, E.ASSIGNED, E.SNOOZED, E.PROPOSED, E.DECLINED}
+    never_driven = {E.SUBMITTED, E.DERIVED, E.ACKNOWLEDGED, E.ASSIGNED, E.SNOOZED, E.PROPOSED, E.DECLINED}
     assert {kind for kind in E if not seen[kind]} <= never_driven
     assert {status for status in Status if not seen[f"to {status}"]} == set()
 

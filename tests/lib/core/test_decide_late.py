@@ -1,0 +1,150 @@
+"""What an end means that arrives after its attempt was given up, and a fence that is found later."""
+
+from typing import Any
+
+import pytest
+
+from settled.core.decide_end import End
+from settled.core.decide_evidence import decide_fence
+from settled.core.evidence import ProbeResult
+from settled.core.words import EventType as E
+from settled.core.words import FenceBasis, Reason, Status
+from tests.lib.core.builders import DIGEST, Life, at, committed, dispatched, guaranteed, terms, unknown
+
+GONE = FenceBasis.PROCESS_KILLED
+CONFLICT = (Status.QUARANTINED, Reason.CONFLICTING_EVIDENCE)
+
+
+def probed(**changes: Any) -> Life:
+    """Return an operation that timed out and waits for its probe."""
+    return unknown(terms(**{"has_probe": True, **changes})).wait(1)
+
+
+def where(life: Life) -> tuple[Status, str | None]:
+    return life.row.status, life.row.reason
+
+
+@pytest.mark.promise("S43")
+@pytest.mark.parametrize("policy", [{"has_probe": True}, {}], ids=["from outcome_unknown", "from quarantined"])
+@pytest.mark.parametrize("postcondition", [True, False])
+def test_a_late_return_is_evidence_and_settles_if_the_postcondition_holds(policy: dict[str, Any], postcondition: bool) -> None:
+    life = unknown(terms(isolation="thread", **policy), fence=None)
+    before = life.row.status
+    kinds = life.late(1, End.RETURNED, fence=FenceBasis.RETURNED, postcondition=postcondition, output_digest=DIGEST)
+    assert kinds == [E.FENCED, E.LATE_RETURN]
+    assert life.row.unfenced == 0
+    assert life.row.status is (Status.CONFIRMED if postcondition else before)
+    assert (life.row.output_part is not None) is postcondition
+
+
+@pytest.mark.promise("S43", "D07")
+def test_a_late_return_confirms_nothing_where_the_probe_decides() -> None:
+    life = unknown(terms(has_probe=True, confirm_on="probe", isolation="thread"), fence=None)
+    assert life.late(1, End.RETURNED) == [E.LATE_RETURN]
+    assert life.row.status is Status.OUTCOME_UNKNOWN
+
+
+@pytest.mark.promise("S105")
+@pytest.mark.parametrize(
+    ("end", "facts", "max_attempts", "status"),
+    [
+        (End.REJECTED, {}, 3, Status.REJECTED),
+        (End.REJECTED, {"retryable": True}, 3, Status.PREPARED),
+        (End.REJECTED, {"retryable": True}, 1, Status.REJECTED),
+        (End.NOT_SENT, {}, 3, Status.PREPARED),
+    ],
+)
+@pytest.mark.parametrize("fence", [None, FenceBasis.RAISED])
+def test_a_late_rejection_of_the_last_open_attempt_is_decided_like_a_rejection(
+    end: End, facts: dict[str, Any], max_attempts: int, status: Status, fence: FenceBasis | None
+) -> None:
+    life = unknown(terms(has_probe=True, isolation="thread", max_attempts=max_attempts), fence=None)
+    life.late(1, end, fence=fence, **facts)
+    assert (life.row.status, life.row.open_attempts, life.row.unfenced) == (status, 0, 0)
+
+
+@pytest.mark.promise("S105")
+def test_a_late_rejection_moves_nothing_while_another_attempt_is_open() -> None:
+    life = unknown(guaranteed(has_probe=True)).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.TIMED_OUT, GONE)
+    version = life.row.version
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]
+    assert (life.row.status, life.row.open_attempts, life.row.version) == (Status.OUTCOME_UNKNOWN, 1, version + 1)
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]  # told twice
+    assert (life.row.open_attempts, life.row.version) == (1, version + 1)
+
+
+@pytest.mark.promise("S105", "P43")
+def test_a_late_retryable_rejection_out_of_quarantine_dispatches_nothing() -> None:
+    life = unknown(terms(max_attempts=3, isolation="thread"), fence=None)
+    assert life.row.status is Status.QUARANTINED
+    assert life.late(1, End.REJECTED, retryable=True) == [E.LATE_REJECTED]
+    assert life.row.status is Status.REJECTED
+
+
+@pytest.mark.promise("S137")
+@pytest.mark.parametrize(("end", "facts"), [(End.REJECTED, {"retryable": True}), (End.NOT_SENT, {})])
+def test_after_a_stop_by_a_person_a_late_rejection_settles(end: End, facts: dict[str, Any]) -> None:
+    life = dispatched(terms(has_probe=True, max_attempts=3, isolation="thread"))
+    life.end(End.STOPPED, None, by_person=True)
+    life.late(1, end, **facts)
+    assert life.row.status is Status.REJECTED
+
+
+@pytest.mark.promise("S62")
+def test_a_late_retryable_rejection_of_a_kept_unknown_settles() -> None:
+    life = unknown(terms(unknown_outcome="keep_unknown", max_attempts=3, isolation="thread"), fence=None)
+    life.late(1, End.REJECTED, retryable=True)
+    assert life.row.status is Status.REJECTED
+
+
+@pytest.mark.promise("S105", "D41")
+def test_a_late_rejection_contradicts_a_confirmation_when_no_other_attempt_can_have_brought_it() -> None:
+    confirmed = probed()
+    confirmed.late(1, End.RETURNED)
+    confirmed.late(1, End.REJECTED)
+    assert where(confirmed) == CONFLICT
+
+    closed_later = unknown(guaranteed(has_probe=True)).wait(1)
+    closed_later.probe(ProbeResult.unknown())
+    closed_later.wait(2).dispatch().end(End.REJECTED, FenceBasis.RETURNED)
+    closed_later.probe(committed())
+    assert closed_later.row.status is Status.CONFIRMED
+    closed_later.late(1, End.REJECTED)  # now both attempts were refused, and yet it is there
+    assert where(closed_later) == CONFLICT
+
+
+@pytest.mark.promise("S102")
+def test_a_late_rejection_does_not_close_an_attempt_that_returned() -> None:
+    life = dispatched(terms(has_probe=True, confirm_on="probe"))
+    life.end(End.RETURNED, FenceBasis.RETURNED)
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED, E.QUARANTINED]
+    assert (where(life), life.row.open_attempts) == (CONFLICT, 1)
+
+
+def test_a_late_end_of_an_attempt_that_nobody_knows_is_dropped() -> None:
+    assert probed().late(2, End.RETURNED) == []
+
+
+def test_a_fence_is_recorded_once_and_only_where_one_can_be() -> None:
+    life = unknown(terms(has_probe=True), End.LEASE_LOST, None)
+    assert life.row.unfenced == 1
+    version = life.row.version
+    assert life.happen(decide_fence(life.case, 1, FenceBasis.PROCESS_GONE, at(9))) == [E.FENCED]
+    attempt = life.case.history.attempts[0]
+    assert (attempt.fence, attempt.fenced and attempt.fenced.boot_us, attempt.open) == ("process_gone", at(9).boot_us, True)
+    assert (life.row.unfenced, life.row.version) == (0, version)
+    assert decide_fence(life.case, 1, FenceBasis.HOST_REBOOTED, at(9)) == ()
+    assert decide_fence(life.case, 2, FenceBasis.PROCESS_GONE, at(9)) == ()
+    for other in (dispatched(terms(dispatch="handoff")), Life(terms()).restore()):
+        assert decide_fence(other.case, 1, FenceBasis.PROCESS_GONE, at(9)) == ()
+
+
+@pytest.mark.promise("P39")
+def test_a_fence_of_one_attempt_says_nothing_about_another() -> None:
+    life = unknown(guaranteed(has_probe=True, isolation="thread"), fence=None).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.RAISED, FenceBasis.RAISED)
+    assert [attempt.fence for attempt in life.case.history.attempts] == [None, "raised"]
+    assert life.row.unfenced == 1
