@@ -13,11 +13,12 @@ import sqlalchemy as sa
 from settled.store.audit_operations import audit_operations
 from settled.store.audit_seals import audit_seals
 from settled.store.findings import Finding, Findings
-from settled.store.ledger import Ledger, Transaction
+from settled.store.ledger import Ledger
 from settled.store.prepared import named
 from settled.store.reads import counts
 from settled.store.schema import operation, seal, terms
 from settled.store.sealing import GENESIS
+from settled.store.transaction import Transaction
 
 __all__ = ["Finding", "Head", "head", "verify"]
 

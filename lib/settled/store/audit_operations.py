@@ -10,11 +10,12 @@ from settled.core.fold import NOT_FOLDED, Event, advance
 from settled.core.row import Row
 from settled.core.words import EventType, Status
 from settled.store.findings import Findings
-from settled.store.ledger import Ledger, Transaction
+from settled.store.ledger import Ledger
 from settled.store.prepared import named
 from settled.store.reads import read_row, to_event
 from settled.store.requests import GENESIS, identity_digest
 from settled.store.schema import event, operation
+from settled.store.transaction import Transaction
 from settled.store.writer import event_hash
 
 _c = event.c

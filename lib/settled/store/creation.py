@@ -159,7 +159,7 @@ def _remove_second_names(path: Path) -> None:
     inode = path.stat().st_ino
     with os.scandir(path.parent) as entries:
         for entry in entries:
-            ours = entry.name.startswith(f".{path.name}.") and entry.name.endswith(".new")
-            if ours and entry.stat(follow_symlinks=False).st_ino == inode:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(entry.path)
+            if entry.name.startswith(f".{path.name}.") and entry.name.endswith(".new"):
+                with contextlib.suppress(FileNotFoundError):  # its maker was faster
+                    if entry.stat(follow_symlinks=False).st_ino == inode:
+                        os.unlink(entry.path)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 
 from settled.core.errors import ConfigurationError
 from settled.store.sqlite_library import library_version, sqlite_module, wal_is_safe
@@ -40,11 +41,19 @@ def ledger_path(database: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+class _Compiler(SQLiteCompiler):
+    """Let a statement name its index: without statistics SQLite takes an equality on any index for better than a partial one."""
+
+    def get_from_hint_text(self, table: Any, text: str | None) -> str | None:
+        return text
+
+
 def make_engine(path: Path, busy_timeout_seconds: float, module: ModuleType | None = None) -> sa.Engine:
     """Return an engine for an existing ledger file; connecting to a missing one fails and creates nothing."""
     module = module or sqlite_module()
     url = sa.URL.create("sqlite", database=f"file:{quote(str(path))}?mode=rw", query={"uri": "true"})
     engine = sa.create_engine(url, module=module, pool_size=8, max_overflow=64, pool_timeout=busy_timeout_seconds)
+    engine.dialect.statement_compiler = _Compiler
     busy_ms = int(busy_timeout_seconds * 1000)
     opened = _opened[engine] = []
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from settled.core.limits import DEFAULTS
-from settled.store.ledger import Transaction
 from settled.store.prepared import named
 from settled.store.schema import evidence_inbox
+from settled.store.transaction import Transaction
 
 
 def keep(

@@ -18,29 +18,12 @@ from settled.core.errors import ConfigurationError, SettledError
 from settled.core.limits import DEFAULTS, Limits
 from settled.store.engine import abandon, check_library, check_place, ledger_path, make_engine, refuse_affected_wal
 from settled.store.failures import translate
-from settled.store.prepared import Build, Statements
+from settled.store.prepared import Statements
 from settled.store.revisions import check_revision
-from settled.store.sealing import Sealing
+from settled.store.scope import Connections, Scope
 from settled.store.sqlite_library import sqlite_module
+from settled.store.transaction import Transaction
 from settled.store.turnstile import Turnstile
-
-
-class Transaction:
-    """A running transaction: a cursor of the driver, the prepared statements, and what is to be sealed."""
-
-    __slots__ = ("cursor", "sealing", "statements")
-
-    def __init__(self, cursor: Any, statements: Statements) -> None:
-        self.cursor, self.statements = cursor, statements
-        self.sealing = Sealing()
-
-    def run(self, build: Build, **values: Any) -> Any:
-        """Execute one statement once; return the cursor, to fetch from at once."""
-        return self.statements[build].run(self.cursor, values)
-
-    def finish(self) -> None:
-        """Write the seal and the tally of this transaction."""
-        self.sealing.finish(self.cursor, self.statements)
 
 
 class Ledger:
@@ -52,16 +35,13 @@ class Ledger:
         self._monotonic_us = monotonic_us
         self._lock = threading.Lock()
         self._engine: sa.Engine | None = None
-        self._statements: Statements | None = None
-        self._turnstile: Turnstile | None = None
+        self.run_directory = self.path.with_name(self.path.name + ".run")  # locks, recorders and doorbells live there
+        self.statements: Statements
+        self.turnstile: Turnstile
+        self.connections: Connections
         self._pid = 0
         self._meta: dict[str, str] = {}
         drop_after_fork(self)
-
-    @property
-    def run_directory(self) -> Path:
-        """Where locks, recorders and doorbells of this ledger live."""
-        return self.path.with_name(self.path.name + ".run")
 
     @property
     def meta(self) -> dict[str, str]:
@@ -90,22 +70,17 @@ class Ledger:
         """Close all connections of this process."""
         with self._lock:
             if self._engine is not None and self._pid == os.getpid():
+                self.connections.close()
                 self._engine.dispose()
             self._engine = None
 
-    @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def write(self) -> Scope:
         """Run one write transaction. Raises LedgerUnavailableError where the store cannot be written now; nothing is left."""
-        engine = self.engine()
-        assert self._turnstile is not None
-        with self._turnstile, self._transaction(engine, "BEGIN IMMEDIATE") as transaction:
-            yield transaction
+        return Scope(self, writes=True)
 
-    @contextmanager
-    def read(self) -> Iterator[Transaction]:
+    def read(self) -> Scope:
         """Run one read transaction: one consistent view, no lock that a writer waits for."""
-        with self._transaction(self.engine(), "BEGIN") as transaction:
-            yield transaction
+        return Scope(self, writes=False)
 
     def join(self, connection: sa.Connection) -> Transaction:
         """Take part in a caller's transaction on this ledger. The caller commits.
@@ -125,37 +100,9 @@ class Ledger:
             raise ValueError(f"the connection is open on {file or 'another database'}, not on the ledger {self.path}. Nothing was stored.")
         if not connection.in_transaction():
             connection.begin()
-        assert self._statements is not None
         driver = connection.connection.driver_connection
         assert driver is not None
-        return Transaction(driver.cursor(), self._statements)
-
-    @contextmanager
-    def _transaction(self, engine: sa.Engine, begin: str) -> Iterator[Transaction]:
-        assert self._statements is not None
-        with self._translated():
-            pooled = engine.raw_connection()
-            cursor = pooled.cursor()
-            try:
-                cursor.execute(begin)
-                transaction = Transaction(cursor, self._statements)
-                yield transaction
-                transaction.finish()
-                cursor.execute("COMMIT")
-            except BaseException:
-                self._roll_back(pooled)
-                raise
-            finally:
-                cursor.close()
-                pooled.close()
-
-    @staticmethod
-    def _roll_back(pooled: Any) -> None:
-        try:
-            if pooled.driver_connection.in_transaction:
-                pooled.driver_connection.rollback()
-        except Exception:  # noqa: BLE001 - the first error is the one that matters; this connection is not used again
-            pooled.invalidate()
+        return Transaction(driver.cursor(), self.statements)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -178,17 +125,25 @@ class Ledger:
         if not os.access(self.path, os.R_OK):
             raise ConfigurationError(f"the ledger {self.path} cannot be read by this user. Nothing was changed. Check its mode and group.")
         refuse_affected_wal(self.path)
-        if self._engine is not None:
-            abandon(self._engine)  # inherited over a fork
+        self._abandon()
         engine = make_engine(self.path, self.limits.busy_timeout_seconds)
         with self._translated():
             self._meta = check_revision(engine, self.path)
         check_library(self._meta.get("journal_mode", "delete"), self.path)
-        self._statements = Statements(engine.dialect)
-        self._turnstile = Turnstile(
+        self.statements = Statements(engine.dialect)
+        self.connections = Connections(engine)
+        self.turnstile = Turnstile(
             self.run_directory / "turn", monotonic_us=self._monotonic_us, timeout_seconds=self.limits.busy_timeout_seconds
         )
         self._engine, self._pid = engine, os.getpid()
+
+
+    def _abandon(self) -> None:
+        """Drop what was inherited over a fork without closing it: closing would drop the parent's locks."""
+        if self._engine is not None:
+            _never_closed.extend(self.connections.forget())
+            abandon(self._engine)
+        self._engine = None
 
 
 def drop_after_fork(ledger: Ledger) -> None:
@@ -196,15 +151,14 @@ def drop_after_fork(ledger: Ledger) -> None:
     _forked.add(ledger)
 
 
+_never_closed: list[object] = []
 _forked: "weakref.WeakSet[Ledger]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     for ledger in list(_forked):
         ledger._lock = threading.Lock()
-        if ledger._engine is not None:
-            abandon(ledger._engine)
-        ledger._engine = None
+        ledger._abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -2,9 +2,9 @@
 
 import sqlalchemy as sa
 
-from settled.store.ledger import Transaction
 from settled.store.prepared import named
 from settled.store.schema import meta
+from settled.store.transaction import Transaction
 
 
 def read_note(transaction: Transaction, key: str) -> str | None:

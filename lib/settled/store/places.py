@@ -3,12 +3,11 @@
 Promise: only what is made here is changed. A folder that exists is used as it is, or refused.
 """
 
-import contextlib
 import os
-import secrets
 import stat
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from settled.core.errors import ConfigurationError
 
@@ -16,6 +15,9 @@ try:
     import grp
 except ImportError:  # pragma: no cover - not a POSIX system
     grp = None  # type: ignore[assignment]
+
+_LOOKS: Final = 50
+_LOOK_SECONDS: Final = 0.02
 
 
 class Access(NamedTuple):
@@ -56,11 +58,11 @@ def make_folders(folder: Path, access: Access) -> None:
     while not above.exists():
         missing.append(above)
         above = above.parent
-    for each in reversed(missing):
-        _make_folder(each, access)
+    made = [_make_folder(each, access) for each in reversed(missing)]
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a folder. Nothing was made. Choose another path for the ledger.")
-    if not missing and access.group is not None and not _serves(folder, access):
+    ours = bool(made) and made[-1]
+    if access.group is not None and not ours and not _serves(folder, access):
         raise ConfigurationError(
             f"the folder {folder} does not belong to group {access.group} with setgid and write access. Nothing was made. "
             f"Run: chgrp {access.group} {folder} && chmod 2770 {folder}"
@@ -92,24 +94,27 @@ def own(target: int | Path, shown: Path, access: Access, mode: int) -> None:
         ) from error
 
 
-def _make_folder(folder: Path, access: Access) -> None:
-    """Make a folder under another name and give it its own when it is right: others never see it with a wrong mode or group."""
-    making = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.new")
+def _make_folder(folder: Path, access: Access) -> bool:
+    """Make a folder; return False where another process has just made it, and gives it mode and group itself."""
     try:
-        making.mkdir(mode=0o700)
-        own(making, folder, access, access.folder_mode)
-        making.rename(folder)  # replaces an empty folder that another process made at this very moment, never one in use
+        folder.mkdir(mode=0o700)
     except OSError as error:
-        if not folder.is_dir():
-            raise ConfigurationError(
-                f"the folder {folder} cannot be made ({error.strerror}). No ledger was made. Make it, or choose another path."
-            ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            making.rmdir()
+        if folder.is_dir():
+            return False
+        raise ConfigurationError(
+            f"the folder {folder} cannot be made ({error.strerror}). No ledger was made. Make it, or choose another path."
+        ) from error
+    own(folder, folder, access, access.folder_mode)
+    return True
 
 
 def _serves(folder: Path, access: Access) -> bool:
-    there = folder.stat()
+    """Return whether a group can work in a folder; another process may have made it just now and be about to hand it over."""
     needed = stat.S_ISGID | stat.S_IRWXG
-    return there.st_gid == access.group_id and there.st_mode & needed == needed
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_LOOK_SECONDS)
+        there = folder.stat()
+        if there.st_gid == access.group_id and there.st_mode & needed == needed:
+            return True
+    return False

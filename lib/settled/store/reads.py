@@ -11,9 +11,9 @@ from settled.core.fold import NO_DATA, Event
 from settled.core.history import History, fold_history
 from settled.core.row import Row
 from settled.core.words import EventType, Status
-from settled.store.ledger import Transaction
 from settled.store.prepared import named
 from settled.store.schema import event, evidence_inbox, operation, payload, seal, tally
+from settled.store.transaction import Transaction
 
 ROW_COLUMNS: Final = tuple(operation.c[name] for name in Row._fields)
 _STATUS_AT: Final = Row._fields.index("status")

@@ -5,7 +5,7 @@ No exception and no savepoint for a repeated request, so that a caller's own tra
 
 import hashlib
 import json
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
@@ -14,13 +14,17 @@ from settled.core.errors import Differs, OperationConflictError
 from settled.core.fold import Event
 from settled.core.row import Row
 from settled.core.words import EventType, Status
-from settled.store.ledger import Transaction
 from settled.store.prepared import named, upsert
-from settled.store.reads import find_row
+from settled.store.reads import ARGUMENTS, METADATA, find_row
 from settled.store.schema import operation
-from settled.store.writer import event_rows, insert_event, insert_payload
+from settled.store.transaction import Transaction
+from settled.store.writer import EVENT_COLUMNS, PAYLOAD_COLUMNS, event_rows, insert_event, insert_payload
 
 GENESIS = hashlib.sha256(b"settled event 1").digest()
+
+
+_INSERTED: Final = Row._fields[1:]
+_STATUS_AT: Final = Row._fields.index("status")
 
 
 class Request(NamedTuple):
@@ -57,16 +61,17 @@ def store_request(transaction: Transaction, request: Request, at_us: int) -> Sto
     happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, {"request": identity_digest(request)})
     events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
     row = _new_row(request, at_us, chain)
-    found = transaction.statements[_insert_operation].run(transaction.cursor, _columns(row)).fetchone()
+    inserting = transaction.statements[_insert_operation]
+    inserting.run_rows(transaction.cursor, _INSERTED, [(*row[1:_STATUS_AT], row.status.value, *row[_STATUS_AT + 1 :])])
+    found = transaction.cursor.fetchone()
     if found is None:
         return Stored(_existing(transaction, request), False)
     row = row._replace(id=int(found[0]))
-    events[0]["operation"] = row.id
-    transaction.statements[insert_event].run(transaction.cursor, events[0])
-    payloads = [{"operation": row.id, "part": 0, "body": request.arguments}]
+    transaction.statements[insert_event].run_rows(transaction.cursor, EVENT_COLUMNS, [(row.id, *events[0][1:])])
+    payloads: list[tuple[Any, ...]] = [(row.id, ARGUMENTS, request.arguments)]
     if request.metadata is not None:
-        payloads.append({"operation": row.id, "part": -1, "body": request.metadata})
-    transaction.statements[insert_payload].run_many(transaction.cursor, payloads)
+        payloads.append((row.id, METADATA, request.metadata))
+    transaction.statements[insert_payload].run_rows(transaction.cursor, PAYLOAD_COLUMNS, payloads)
     transaction.sealing.add(chain, at_us)
     transaction.sealing.count(row.contract, row.status.value, 1)
     return Stored(row, True)
@@ -153,12 +158,6 @@ def _new_row(request: Request, at_us: int, chain: bytes) -> Row:
     )
 
 
-def _columns(row: Row) -> dict[str, Any]:
-    values = row._asdict()
-    values["status"] = row.status.value
-    return values
-
-
 def _insert_operation(dialect: Dialect) -> sa.ClauseElement:
     values = {name: named(name) for name in Row._fields if name != "id"}
     added = upsert(operation, dialect).values(values)
@@ -172,4 +171,5 @@ def set_derived(transaction: Transaction, row_id: int, facts: dict[str, Any]) ->
 
 def _fill_in() -> sa.ClauseElement:
     names = ("contract_version", "queue", "risk", "provider_key", "provider_reference", "fingerprint")
-    return sa.update(operation).where(operation.c.id == named("row_id")).values({name: named(f"new_{name}") for name in names})
+    values = {"derived": 1, **{name: named(f"new_{name}") for name in names}}
+    return sa.update(operation).where(operation.c.id == named("row_id")).values(values)

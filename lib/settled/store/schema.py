@@ -16,7 +16,7 @@ NAMING: Final = {
 metadata = sa.MetaData(naming_convention=NAMING)
 
 _STATUSES: Final = ", ".join(f"'{status.value}'" for status in Status)
-_UNTOUCHED: Final = "attempt > 0 OR settled_by = 'operator' OR status IN ('prepared', 'cancelled', 'quarantined')"
+_UNTOUCHED: Final = "attempt > 0 OR coalesce(settled_by, '') = 'operator' OR status IN ('prepared', 'cancelled', 'quarantined')"
 _STRICT: Final[dict[str, Any]] = {"sqlite_strict": True}
 
 
@@ -100,6 +100,7 @@ _partial("ix_operation_escalate", _ESCALATE, _c.escalate_us)
 _partial("ix_operation_deadline", _DEADLINE, _c.deadline_us)
 _partial("ix_operation_leased", _LEASED, _c.lease_owner, _c.id)
 _partial("ix_operation_unfenced", _UNFENCED, _c.id)
+_partial("ix_operation_abandoned", _UNFENCED, _c.contract)
 _partial("ix_operation_underived", _UNDERIVED, _c.contract, _c.id)
 _partial("ix_operation_probed", sa.text("probe_owner IS NOT NULL"), _c.probe_owner)
 _partial("ix_operation_reference", sa.text("provider_reference IS NOT NULL"), _c.provider_reference)

@@ -7,9 +7,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from settled.core.terms import Terms
-from settled.store.ledger import Transaction
 from settled.store.prepared import named, upsert
 from settled.store.schema import terms
+from settled.store.transaction import Transaction
 
 
 def keep_terms(transaction: Transaction, text: str) -> int:

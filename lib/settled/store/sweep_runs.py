@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from settled.core.limits import DEFAULTS
-from settled.store.ledger import Transaction
 from settled.store.prepared import named
 from settled.store.schema import sweep_run
+from settled.store.transaction import Transaction
 
 
 class SweepRun(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from settled.store.ledger import Transaction
 from settled.store.prepared import named
 from settled.store.schema import worker
+from settled.store.transaction import Transaction
 
 Kind = Literal["worker", "caller", "sweep"]
 

@@ -13,11 +13,17 @@ import sqlalchemy as sa
 
 from settled.core.fold import Event, advance
 from settled.core.row import STATE_COLUMNS, Row
-from settled.store.ledger import Transaction
 from settled.store.prepared import named
 from settled.store.schema import event, operation, payload
+from settled.store.transaction import Transaction
 
 _GUARD: Final = ("status", "attempt", "version", "sequence")
+_UPDATE_VALUES: Final = (*(f"new_{name}" for name in STATE_COLUMNS), "seen_id", *(f"seen_{name}" for name in _GUARD))
+_STATE_FROM: Final = Row._fields.index(STATE_COLUMNS[0])
+EVENT_COLUMNS: Final = tuple(column.name for column in event.c)
+PAYLOAD_COLUMNS: Final = tuple(column.name for column in payload.c)
+_HASH_AT, _AT_US_AT = EVENT_COLUMNS.index("hash"), EVENT_COLUMNS.index("at_us")
+_quoted: Final = json.encoder.encode_basestring
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode
 
 
@@ -38,9 +44,9 @@ class Recorded(NamedTuple):
 
 class _Written(NamedTuple):
     row: Row
-    update: dict[str, Any]
-    events: list[dict[str, Any]]
-    outputs: list[dict[str, Any]]
+    update: tuple[Any, ...]
+    events: list[tuple[Any, ...]]
+    outputs: list[tuple[Any, ...]]
 
 
 def record(transaction: Transaction, moves: Sequence[Move]) -> list[Recorded]:
@@ -58,31 +64,32 @@ def record(transaction: Transaction, moves: Sequence[Move]) -> list[Recorded]:
 
 def event_hash(previous: bytes, operation_id: str, sequence: int, happened: Event, data: str | None) -> bytes:
     """Return the hash of one event after `previous`: SHA-256 over the previous hash and the event as a JSON list."""
-    text = _ENCODE([operation_id, sequence, happened.type, happened.status, happened.attempt, happened.at_us, data])
-    return hashlib.sha256(previous + text.encode()).digest()
+    facts = "null" if data is None else _quoted(data)
+    where = f"{sequence},{_quoted(happened.type)},{_quoted(happened.status)},{happened.attempt},{happened.at_us}"
+    return hashlib.sha256(previous + f"[{_quoted(operation_id)},{where},{facts}]".encode()).digest()
 
 
 def event_rows(
     row_id: int, operation_id: str, sequence: int, chain: bytes, events: Sequence[Event], seal_id: int
-) -> tuple[list[dict[str, Any]], bytes]:
-    """Return rows of `event` that follow `sequence`, and the last hash."""
+) -> tuple[list[tuple[Any, ...]], bytes]:
+    """Return rows of `event`, in the order of EVENT_COLUMNS, that follow `sequence`, and the last hash."""
     rows = []
     for happened in events:
         sequence += 1
         data = _ENCODE(happened.data) if happened.data else None
         chain = event_hash(chain, operation_id, sequence, happened, data)
         rows.append(
-            {
-                "operation": row_id,
-                "sequence": sequence,
-                "type": happened.type.value,
-                "status": happened.status.value,
-                "attempt": happened.attempt,
-                "at_us": happened.at_us,
-                "data": data,
-                "hash": chain,
-                "seal": seal_id,
-            }
+            (
+                row_id,
+                sequence,
+                happened.type.value,
+                happened.status.value,
+                happened.attempt,
+                happened.at_us,
+                data,
+                chain,
+                seal_id,
+            )
         )
     return rows, chain
 
@@ -93,14 +100,9 @@ def _prepare(move: Move, seal_id: int) -> _Written:
         row = advance(row, happened)
     events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, move.events, seal_id)
     row = row._replace(chain=chain)
-    update = {f"new_{name}": getattr(row, name) for name in STATE_COLUMNS}
-    update["new_status"] = row.status.value
-    update |= {f"seen_{name}": getattr(seen, name) for name in _GUARD}
-    update["seen_status"] = seen.status.value
-    update["seen_id"] = seen.id
-    outputs = [
-        {"operation": seen.id, "part": seen.sequence + 1 + index, "body": body} for index, body in move.outputs.items()
-    ]
+    guard = (seen.id, seen.status.value, seen.attempt, seen.version, seen.sequence)
+    update = (row.status.value, *row[_STATE_FROM + 1 :], *guard)
+    outputs = [(seen.id, seen.sequence + 1 + index, body) for index, body in move.outputs.items()]
     return _Written(row, update, events, outputs)
 
 
@@ -109,12 +111,12 @@ def _all_at_once(transaction: Transaction, written: Sequence[_Written]) -> bool:
     cursor = transaction.cursor
     cursor.execute("SAVEPOINT batch")
     try:
-        moved = transaction.statements[_guarded_update].run_many(cursor, [one.update for one in written])
+        moved = transaction.statements[_guarded_update].run_rows(cursor, _UPDATE_VALUES, [one.update for one in written])
         if moved == len(written):
-            transaction.statements[insert_event].run_many(cursor, [row for one in written for row in one.events])
+            transaction.statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [row for one in written for row in one.events])
             outputs = [row for one in written for row in one.outputs]
             if outputs:
-                transaction.statements[insert_payload].run_many(cursor, outputs)
+                transaction.statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, outputs)
             cursor.execute("RELEASE batch")
             return True
     except Exception as error:
@@ -130,10 +132,10 @@ def _alone(transaction: Transaction, move: Move, one: _Written) -> Recorded:
     cursor = transaction.cursor
     cursor.execute("SAVEPOINT one")
     try:
-        if transaction.statements[_guarded_update].run_many(cursor, [one.update]) == 1:
-            transaction.statements[insert_event].run_many(cursor, one.events)
+        if transaction.statements[_guarded_update].run_rows(cursor, _UPDATE_VALUES, [one.update]) == 1:
+            transaction.statements[insert_event].run_rows(cursor, EVENT_COLUMNS, one.events)
             if one.outputs:
-                transaction.statements[insert_payload].run_many(cursor, one.outputs)
+                transaction.statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, one.outputs)
             cursor.execute("RELEASE one")
             _cover(transaction, move, one)
             return Recorded(one.row)
@@ -150,7 +152,7 @@ def _alone(transaction: Transaction, move: Move, one: _Written) -> Recorded:
 def _cover(transaction: Transaction, move: Move, one: _Written) -> None:
     sealing = transaction.sealing
     for row in one.events:
-        sealing.add(row["hash"], row["at_us"])
+        sealing.add(row[_HASH_AT], row[_AT_US_AT])
     if one.row.status is not move.seen.status:
         sealing.count(one.row.contract, move.seen.status.value, -1)
         sealing.count(one.row.contract, one.row.status.value, 1)

@@ -93,6 +93,22 @@ def settle(ledger: Ledger, *rows: Row) -> list[Row]:
     return moved(ledger, *(returned(row, '{"status":"captured"}') for row in moved(ledger, *(dispatched(row) for row in rows))))
 
 
+def rows(ledger: Ledger, statement: str) -> list[list[Any]]:
+    """Read through the ledger's own connection."""
+    with ledger.read() as transaction:
+        return [list(row) for row in transaction.cursor.execute(statement).fetchall()]
+
+
+def change(ledger: Ledger, statement: str) -> str:
+    """Run one statement in a write transaction of its own; return the error that it met, "" for none."""
+    try:
+        with ledger.write() as transaction:
+            transaction.cursor.execute(statement)
+    except ledger.module().Error as error:
+        return str(error)
+    return ""
+
+
 ANOTHER_PROGRAM = """
 import json, sys
 from settled.store.sqlite_library import sqlite_module

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from settled.core.fold import Event
+from settled.core.words import EventType, Status
 from settled.store.audit import head, verify
 from settled.store.audit_export import export
 from settled.store.ledger import Ledger
-from tests.lib.store.ledgers import another_program, dispatched, moved, new_ledger, run_python, settle, submit, tampered, timed_out
+from settled.store.requests import identity_digest, set_derived
+from settled.store.writer import Move, record
+from tests.lib.store.ledgers import NOW_US, another_program, dispatched, moved, new_ledger, run_python, settle, submit, tampered, timed_out
 
 DOCS = Path(__file__).parents[3] / "docs" / "audit.md"
 
@@ -148,6 +152,22 @@ def test_an_edited_row_is_found_by_its_id(ledger: Ledger, change: str) -> None:
     changed = tampered(ledger, f"UPDATE operation SET {change} WHERE id = 2")
     assert {operation_id for operation_id, _ in problems(changed)} & {"op-b", "op-z"}
     assert "op-a" not in {operation_id for operation_id, _ in problems(changed)}
+
+
+def test_a_request_by_name_is_bound_to_what_was_derived_later(tmp_path: Path) -> None:
+    made = new_ledger(tmp_path)
+    (row,) = submit(made, "op-n", derived=False, contract_version=None, provider_key=None, provider_reference=None)
+    facts = {
+        "contract_version": "1", "queue": "default", "risk": "high",
+        "provider_key": "k", "provider_reference": "r", "fingerprint": "json1:00",
+    }  # fmt: skip
+    with made.write() as transaction:
+        data = {"terms": 1, "request": identity_digest(row._replace(derived=1, **facts)), **facts}
+        record(transaction, [Move(row, [Event(EventType.DERIVED, Status.PREPARED, 0, NOW_US, data)])])
+        set_derived(transaction, row.id, facts)
+    assert verify(made) == []
+    changed = tampered(made, "UPDATE operation SET provider_key = 'other'")
+    assert problems(changed) == [("op-n", None)]
 
 
 @pytest.mark.promise("S86", part="a tally changed by hand is found")

@@ -1,8 +1,8 @@
 """A ledger appears whole, once, private, and never over something else."""
 
+import json
 import os
 import stat
-import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ ledger = Ledger(str(path), monotonic_us=lambda: time.monotonic_ns() // 1000)
 with ledger.write() as transaction:
     transaction.cursor.execute("INSERT INTO meta VALUES ('a', 'b')")
     transaction.cursor.execute("SELECT 1")
-modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in [path.parent, path.parent.parent, *path.parent.iterdir(), *path.with_name("l.db.run").iterdir()]}
+made = [path.parent, path.parent.parent, *path.parent.iterdir(), *path.with_name("l.db.run").iterdir()]
+modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in made}
 print(json.dumps(modes))
 """
 
@@ -52,7 +53,7 @@ print(json.dumps(modes))
 def test_a_ledger_is_private_under_any_umask(tmp_path: Path, umask: str) -> None:
     if umask == "777" and os.geteuid() != 0:
         pytest.skip("nobody but root can make a file in a folder without any rights")
-    found = eval(run_python(CREATE_OPEN, str(tmp_path / "above" / "folder" / "l.db"), umask, ""))
+    found = json.loads(run_python(CREATE_OPEN, str(tmp_path / "above" / "folder" / "l.db"), umask, ""))
     folders, turns = {"folder", "above", "l.db.run"}, {"turn", "turn.next"}
     assert {name: oct(value) for name, value in found.items() if name in folders} == dict.fromkeys(folders, oct(0o700))
     assert {oct(value) for name, value in found.items() if name not in folders | turns} == {oct(0o600)}
@@ -64,7 +65,7 @@ def test_a_ledger_is_private_under_any_umask(tmp_path: Path, umask: str) -> None
 @pytest.mark.promise("S26", part="with a group")
 @pytest.mark.parametrize("umask", ["000", "077"])
 def test_a_groups_ledger_is_0660_in_a_setgid_folder(tmp_path: Path, umask: str) -> None:
-    found = eval(run_python(CREATE_OPEN, str(tmp_path / "folder" / "l.db"), umask, str(os.getgid())))
+    found = json.loads(run_python(CREATE_OPEN, str(tmp_path / "folder" / "l.db"), umask, str(os.getgid())))
     assert oct(found["folder"]) == oct(found["l.db.run"]) == oct(0o2770)
     assert {oct(found[name]) for name in found if name.startswith("l.db") and name != "l.db.run"} == {oct(0o660)}
     assert {oct(found[name]) for name in ("turn", "turn.next")} == {oct(0o660)}
@@ -154,7 +155,10 @@ def test_a_host_without_a_machine_id_is_known_by_its_name(tmp_path: Path) -> Non
 
 
 @pytest.mark.promise("S25", part="init chooses the mode by the version of SQLite")
-@pytest.mark.parametrize(("version", "chosen"), [((3, 40, 1), "delete"), ((3, 51, 2), "delete"), ((3, 51, 3), "wal"), ((3, 50, 7), "wal"), ((3, 44, 6), "wal")])
+@pytest.mark.parametrize(
+    ("version", "chosen"),
+    [((3, 40, 1), "delete"), ((3, 51, 2), "delete"), ((3, 51, 3), "wal"), ((3, 50, 7), "wal"), ((3, 44, 6), "wal")],
+)
 def test_the_journal_mode_is_chosen_once_and_stored(tmp_path: Path, version: tuple[int, ...], chosen: str) -> None:
     created = create_ledger(tmp_path / "l.db", at_us=NOW_US, module=of_version(*version))
     assert created.journal_mode == chosen
@@ -178,15 +182,15 @@ import alembic.command, alembic.config, alembic.script
 print("ready", flush=True)
 for line in sys.stdin:
     try:
-        print(create_ledger(pathlib.Path(line.strip()), at_us=1).created, flush=True)
+        print(create_ledger(pathlib.Path(line.strip()), at_us=1, group=sys.argv[1] or None).created, flush=True)
     except Exception as error:
         print(type(error).__name__, error, flush=True)
 """
 
 
-@pytest.mark.parametrize("rounds", [50])
-def test_eight_processes_that_create_at_once_make_one_ledger_and_all_succeed(tmp_path: Path, rounds: int) -> None:
-    children = [Child(CREATE_ON_EACH_LINE) for _ in range(8)]
+@pytest.mark.parametrize(("rounds", "group"), [(25, ""), (5, str(os.getgid()))])
+def test_eight_processes_that_create_at_once_make_one_ledger_and_all_succeed(tmp_path: Path, rounds: int, group: str) -> None:
+    children = [Child(CREATE_ON_EACH_LINE, group) for _ in range(8)]
     try:
         assert {child.hear() for child in children} == {"ready"}
         for number in range(rounds):
@@ -194,7 +198,8 @@ def test_eight_processes_that_create_at_once_make_one_ledger_and_all_succeed(tmp
             for child in children:
                 child.tell(str(path))
             assert sorted(child.hear(seconds=60) for child in children) == ["False"] * 7 + ["True"]
-            assert sorted(each.name for each in path.parent.iterdir()) == ["l.db", "l.db.run"]
+            left = {each.name for each in path.parent.iterdir()} - {"l.db-wal", "l.db-shm"}  # the last two to close may leave these
+            assert left == {"l.db", "l.db.run"}
     finally:
         for child in children:
             child.__exit__()
@@ -204,10 +209,11 @@ STEPPED = """
 import os, pathlib, sys
 import alembic.command, alembic.config, alembic.script
 from settled.store.creation import create_ledger
+STEPS = ("os.mkdir", "os.rename", "os.link", "os.remove", "os.chmod", "os.chown", "open", "sqlite3.connect")
 step, seen = int(sys.argv[2]), 0
 def stop(event, arguments):
     global seen
-    if event in ("os.mkdir", "os.rename", "os.link", "os.remove", "os.chmod", "os.chown", "open", "sqlite3.connect") and sys.argv[1] in str(arguments):
+    if event in STEPS and sys.argv[1] in str(arguments):
         seen += 1
         if seen == step:
             os.kill(os.getpid(), 9)
@@ -220,6 +226,7 @@ def test_a_creation_that_is_killed_at_any_step_leaves_no_half_made_ledger(tmp_pa
     step, ended = 0, False
     while not ended:
         step += 1
+        assert step < 60, "the creation never ended by itself"
         place = tmp_path / f"at-{step}"
         place.mkdir()
         with Child(STEPPED, place, step) as child:
@@ -227,8 +234,7 @@ def test_a_creation_that_is_killed_at_any_step_leaves_no_half_made_ledger(tmp_pa
         path = place / "folder" / "l.db"
         if path.exists():
             assert verify(Ledger(str(path), monotonic_us=monotonic_us)) == []
-        again = create_ledger(path, at_us=NOW_US)
-        assert again.created == (not path.exists()) or again.path == path
+        create_ledger(path, at_us=NOW_US)
         assert verify(Ledger(str(path), monotonic_us=monotonic_us)) == []
         assert path.stat().st_nlink == 1
         assert (place / "folder" / "l.db.run").is_dir()
@@ -237,6 +243,5 @@ def test_a_creation_that_is_killed_at_any_step_leaves_no_half_made_ledger(tmp_pa
 
 def test_creation_works_on_the_interpreters_own_sqlite_too(tmp_path: Path) -> None:
     code = "import sys; sys.modules['pysqlite3'] = None\n" + CREATE_OPEN
-    found = eval(run_python(code, str(tmp_path / "folder" / "l.db"), "022", ""))
+    found = json.loads(run_python(code, str(tmp_path / "folder" / "l.db"), "022", ""))
     assert oct(found["l.db"]) == oct(0o600)
-    assert sys.version_info >= (3, 11)

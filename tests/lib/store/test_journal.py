@@ -19,7 +19,8 @@ needs_wal = pytest.mark.skipif(not wal_is_safe(library_version(sqlite_module()))
     ("version", "safe"),
     [
         ((3, 6, 23), True), ((3, 7, 0), False), ((3, 40, 1), False), ((3, 44, 5), False), ((3, 44, 6), True), ((3, 45, 0), False),
-        ((3, 50, 6), False), ((3, 50, 7), True), ((3, 51, 0), False), ((3, 51, 2), False), ((3, 51, 3), True), ((3, 53, 4), True), ((4, 0, 0), True),
+        ((3, 50, 6), False), ((3, 50, 7), True), ((3, 51, 0), False), ((3, 51, 2), False), ((3, 51, 3), True), ((3, 53, 4), True),
+        ((4, 0, 0), True),
     ],
 )  # fmt: skip
 def test_the_affected_versions_are_known(version: tuple[int, ...], safe: bool) -> None:
