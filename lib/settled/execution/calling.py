@@ -17,7 +17,7 @@ from settled.core.canonical import canonical_text
 from settled.core.evidence import ProbeResult, ProbeStatus
 from settled.core.moment import Moment
 from settled.core.words import FenceBasis
-from settled.execution.classify import bounded_text, judge_error, keep_text
+from settled.execution.classify import bounded_text, interrupt_in, judge_error, keep_text
 from settled.execution.context import Marks, ProbeContext
 from settled.execution.job import Callables, End, Job, Kind, ReadClock, Redact, Report
 
@@ -103,6 +103,7 @@ class Caller:
             error_class=verdict.error_class,
             error_text=verdict.error_text,
             retryable=verdict.retryable,
+            interrupt=interrupt_in(error),
             provider_operation_id=marks.provider_operation_id,
             sending=marks.sending,
             ended=self._clock(),

@@ -6,7 +6,8 @@ bounded line that went through the configured redaction first.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+from typing import Final, NamedTuple
 
 from settled.core.errors import EffectRejected, NeedsReview, NotSent
 from settled.core.text import MESSAGE_UNAVAILABLE, one_line, safe_str
@@ -14,6 +15,7 @@ from settled.execution.context import AttemptRevoked
 from settled.execution.job import End, Job, Kind, Redact
 
 _CLASS_NAME_MAX = 200
+_INTERRUPTS: Final = (KeyboardInterrupt, SystemExit, asyncio.CancelledError)
 
 
 class Verdict(NamedTuple):
@@ -38,6 +40,13 @@ def judge_error(error: BaseException, job: Job, *, sending: bool, redact: Redact
 def class_name(error: BaseException) -> str:
     """Return the name of the error's class as one bounded line."""
     return one_line(type(error).__name__, _CLASS_NAME_MAX)
+
+
+def interrupt_in(error: BaseException) -> str | None:
+    """Return the class of the cancellation or exit that `error` is or, as a group, holds first; a caller has to pass it on."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := interrupt_in(one))), None)
+    return next((kind.__name__ for kind in _INTERRUPTS if isinstance(error, kind)), None)
 
 
 def error_text(error: BaseException, job: Job, redact: Redact = keep_text) -> str | None:

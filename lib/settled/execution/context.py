@@ -19,6 +19,7 @@ from settled.core.text import escape_controls
 from settled.execution.job import Job, Kind
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BINDS: Final = ("bind", "unbind", "try_unbind", "new")
 
 
 class AttemptRevoked(BaseException):
@@ -45,6 +46,27 @@ class DispatchedAttempt(NamedTuple):
 
     number: int
     dispatched: datetime  # UTC
+
+
+class HarmlessLog:
+    """A structlog logger that raises nothing: a line that cannot be written must not change an outcome."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._logger, name)
+
+        def call(*positional: Any, **fields: Any) -> Any:
+            try:
+                answer = method(*positional, **fields)
+            except Exception:  # noqa: BLE001 - how this host writes its lines, and whether it can, is no business of the effect
+                return self if name in _BINDS else None
+            return HarmlessLog(answer) if name in _BINDS else answer
+
+        return call
 
 
 class ProbeContext:
@@ -82,9 +104,8 @@ class ProbeContext:
         """A structlog logger that names this attempt in every line."""
         if self._log is None:
             job = self._job
-            self._log = structlog.get_logger("settled.handler").bind(
-                operation_id=job.operation_id, attempt=job.attempt, contract=job.contract, callback=job.kind.value
-            )
+            facts = {"operation_id": job.operation_id, "attempt": job.attempt, "contract": job.contract, "callback": job.kind.value}
+            self._log = HarmlessLog(structlog.get_logger("settled.handler").bind(**facts))
         return self._log
 
     def time_remaining(self) -> float:

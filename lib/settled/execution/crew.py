@@ -6,7 +6,6 @@ reaped. Where that word is overdue or the supervisor is lost, the runner is give
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +188,8 @@ class Crew:
     # What runners and supervisor say.
 
     def _on_runner(self, runner: RunnerEnd) -> None:
+        if runner.number not in self._runners:
+            return  # another call of the same turn has dropped it
         runner.line.push()
         self._listen(runner)
         if runner.line.at_end:
@@ -205,7 +206,6 @@ class Crew:
                     self._on_ready(runner, word)
         except WireError as error:
             log.warning("execution.runner_not_understood", runner=runner.number, error=str(error))
-            runner.line.at_end = True
         if runner.line.at_end and runner.state is not State.ENDING:
             self.end(runner)
 
@@ -257,6 +257,5 @@ class Crew:
 
     def _drop(self, runner: RunnerEnd) -> None:
         self._runners.pop(runner.number, None)
-        with contextlib.suppress(ValueError):  # closed already
-            self._watch.unwatch(runner.line)
+        self._watch.unwatch(runner.line)
         runner.line.close()

@@ -125,7 +125,8 @@ class Fleet:
     def _hand_out(self) -> bool:
         """Hand one attempt out or start one runner; False when there is nothing to do now."""
         active = len(self._crew.all(State.STARTING, State.IDLE, State.BUSY))
-        is_missing = active < self._kept and not self._is_closing and not self._is_start_failing
+        is_failing = self._is_start_failing or any(runner.attempts == 0 for runner in self._crew.all(State.ENDING))
+        is_missing = active < self._kept and not self._is_closing and not is_failing
         is_needed = len(self._crew.all(State.STARTING)) < len(self._waiting) and active < self._limits.slots
         idle = self._crew.all(State.IDLE)
         if not is_missing and not (self._waiting and (idle or is_needed)):

@@ -98,6 +98,7 @@ class Report:
     error_class: str | None = None
     error_text: str | None = None
     retryable: bool = False
+    interrupt: str | None = None  # the class of a cancellation or exit that ended it, also from inside a group
     provider_operation_id: str | None = None  # from ctx.report(...), kept even when the code was killed
     fence: FenceBasis | None = None  # None = the code may still run
     sending: bool = False  # ctx.sending() had been passed

@@ -77,6 +77,20 @@ class Execution:
         """Return how many more probes would start at once. More may be started: they wait, within their time limit."""
         return max(0, self._probe_slots - self._probes - len(self._probes_waiting))
 
+    def warm_up(self, runners: int) -> None:
+        """Let runners import the app before the first attempt needs one. Does nothing without an app."""
+        if self._app_ref is None:
+            return
+        with self._changed:
+            executor = self._executor(Isolation.PROCESS, Kind.HANDLER)
+        if isinstance(executor, ProcessExecutor):
+            executor.warm_up(runners)
+
+    @property
+    def ready_runners(self) -> int:
+        """Count the runners that have imported the app."""
+        return sum(executor.ready for executor in self._distinct() if isinstance(executor, ProcessExecutor))
+
     @property
     def running(self) -> int:
         """Count the jobs whose first report is still to come."""

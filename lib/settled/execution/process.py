@@ -181,7 +181,8 @@ class ProcessExecutor:
             self._selector.modify(line, events, call)
 
     def unwatch(self, line: Line) -> None:
-        if line.fileno() in self._selector.get_map():
+        """No more calls for `line`; does nothing for one that is not watched or was closed."""
+        if line.fileno() >= 0 and line.fileno() in self._selector.get_map():
             self._selector.unregister(line)
 
     def _release(self) -> None:

@@ -52,6 +52,7 @@ class RunnerEnd:
     marks: Marks = field(default_factory=Marks)
     report: Report | None = None  # what it said, held back until it is dead
     is_stopping: bool = False
+    is_believed: bool = True  # until it says something that cannot be understood
     attempts: int = 0
 
     def hand(self, job: Job, give_up_boot_us: int) -> None:
@@ -63,10 +64,14 @@ class RunnerEnd:
 
     def listen(self) -> Iterator[Ready | Told]:
         """Yield what it has said meanwhile; announcements go to `marks`. Raises WireError at nonsense, `line.at_end` after the last."""
-        for message in self.line.receive():
-            word = self._understand(message)
-            if word is not None:
-                yield word
+        try:
+            for message in self.line.receive() if self.is_believed else ():
+                word = self._understand(message)
+                if word is not None:
+                    yield word
+        except WireError:
+            self.is_believed, self.line.at_end = False, True
+            raise
 
     def _understand(self, message: Message) -> Ready | Told | None:
         job = self.job

@@ -26,7 +26,6 @@ CHUNK_BYTES: Final = 262_144
 CHUNKS_MAX: Final = 64  # at one call, so that one end that never stops talking does not keep its reader from all others
 SLACK_BYTES: Final = 1_048_576  # identities, error text, probe evidence and the braces around a body
 _DESCRIPTORS_MAX: Final = 4
-_CLOSE_ON_EXEC: Final[int] = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class WireError(Exception):
@@ -128,12 +127,14 @@ class Line:
 
     def _read(self) -> bytes | None:
         try:
-            chunk, descriptors, _, _ = socket.recv_fds(self.end, CHUNK_BYTES, _DESCRIPTORS_MAX, _CLOSE_ON_EXEC)
+            chunk, descriptors, _, _ = socket.recv_fds(self.end, CHUNK_BYTES, _DESCRIPTORS_MAX)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
             return b""
-        self.descriptors.extend(descriptors)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # recv_fds of Python 3.11 and 3.12 drops the flag that would do it
+            self.descriptors.append(descriptor)
         return chunk
 
     def _split(self) -> list[Message]:
@@ -227,6 +228,7 @@ _REPORT_FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "error_class": _is(str),
     "error_text": _is(str),
     "retryable": _is(bool),
+    "interrupt": _is(str),
     "provider_operation_id": _is(str),
     "fence": lambda value: isinstance(value, str),
     "sending": _is(bool),

@@ -17,6 +17,7 @@ from tests.conftest import eventually
 from tests.lib.execution.inprocess import Reports, make_job
 
 APPS = Path(__file__).with_name("apps")
+SUPERVISOR = "settled.execution.supervisor"
 LIBRARY = str(Path(settled.__file__).parents[1])
 
 
@@ -25,6 +26,7 @@ class Outside:
 
     def __init__(self, app: str = "effects:app", slots: int = 2, **options: Any) -> None:
         self.reports = Reports()
+        self._others = set(children_of(os.getpid(), SUPERVISOR))
         self.executor = ProcessExecutor(app_reference=app, arrived=self.reports, clock=SystemClock().now, slots=slots, **options)
 
     def start(self, contract: str, arguments: dict[str, Any] | None = None, **changes: Any) -> Job:
@@ -38,7 +40,8 @@ class Outside:
         return report
 
     def supervisor(self) -> int:
-        return eventually(lambda: next(iter(children_of(os.getpid(), "settled.execution.supervisor")), 0))
+        """Wait for the supervisor of this executor and return its pid."""
+        return eventually(lambda: next(iter(set(children_of(os.getpid(), SUPERVISOR)) - self._others), 0))
 
 
 @contextmanager
