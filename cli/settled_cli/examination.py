@@ -5,6 +5,7 @@ Promise: a check that cannot be made is a finding, never the end of the examinat
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +14,11 @@ from shutil import disk_usage
 from typing import Final, Literal, NamedTuple
 
 from settled.app import App
-from settled.clock import boot_id_short
 from settled.config import Loaded
 from settled.core.errors import SettledError
 from settled.core.moment import SECOND_US
 from settled.core.text import safe_str
-from settled.execution.incarnation import marked_processes
+from settled.execution.incarnation import marked_processes, start_ticks
 from settled.store.binding import binding_differs
 from settled.store.engine import file_system_of
 from settled.store.reads import highest_wall_us
@@ -61,7 +61,9 @@ def _place(app: App, _loaded: Loaded) -> Iterator[Finding]:
     yield Finding("database", "ok", str(path))
     owner = _user(there.st_uid)
     mine = there.st_uid == os.geteuid() or os.access(path, os.W_OK)
-    yield Finding("owner", "ok" if mine else "wrong", owner, "" if mine else f"run settled as {owner}, or share the ledger: settled init --group")
+    yield Finding(
+        "owner", "ok" if mine else "wrong", owner, "" if mine else f"run settled as {owner}, or share the ledger: settled init --group"
+    )
     for each in (path, *(Path(f"{path}{suffix}") for suffix in ("-wal", "-shm", "-journal")), app.ledger.run_directory):
         if each.exists():
             mode = stat.S_IMODE(each.stat().st_mode)
@@ -70,7 +72,12 @@ def _place(app: App, _loaded: Loaded) -> Iterator[Finding]:
     yield Finding("file system", "ok", file_system_of(path) or "the system does not tell")
     free = disk_usage(path.parent).free
     short = free < DISK_FREE_BYTES_MIN
-    yield Finding("disk space", "wrong" if short else "ok", f"{free // 1_048_576} MiB free", "free disk space, or nothing can be recorded" if short else "")
+    yield Finding(
+        "disk space",
+        "wrong" if short else "ok",
+        f"{free // 1_048_576} MiB free",
+        "free disk space, or nothing can be recorded" if short else "",
+    )
 
 
 def _library(_app: App, _loaded: Loaded) -> Iterator[Finding]:
@@ -80,7 +87,9 @@ def _library(_app: App, _loaded: Loaded) -> Iterator[Finding]:
     if wal_is_safe(version):
         yield Finding("SQLite", "ok", found)
     else:
-        yield Finding("SQLite", "note", f"{found}, which can corrupt a ledger in WAL mode", "pip install pysqlite3, or keep the journal mode delete")
+        yield Finding(
+            "SQLite", "note", f"{found}, which can corrupt a ledger in WAL mode", "pip install pysqlite3, or keep the journal mode delete"
+        )
 
 
 def _ledger(app: App, _loaded: Loaded) -> Iterator[Finding]:
@@ -107,25 +116,31 @@ def _clock(app: App, _loaded: Loaded) -> Iterator[Finding]:
         highest = highest_wall_us(transaction)
     year = datetime.fromtimestamp(now.wall_us // SECOND_US, UTC).year
     if now.wall_us < highest:
-        yield Finding("clock", "wrong", f"{utc(now.wall_us)}, but the ledger has seen {utc(highest)}", "set the clock: until then no key window is open")
+        yield Finding(
+            "clock",
+            "wrong",
+            f"{utc(now.wall_us)}, but the ledger has seen {utc(highest)}",
+            "set the clock: until then no key window is open",
+        )
     elif year < _YEAR_MIN:
         yield Finding("clock", "wrong", str(utc(now.wall_us)), "set the clock")
     else:
         yield Finding("clock", "ok", str(utc(now.wall_us)))
-    yield Finding("boot", "ok", boot_id_short())
 
 
 def _host(_app: App, _loaded: Loaded) -> Iterator[Finding]:
     """Say what this host cannot do, and what follows from it."""
-    if marked_processes("0" * 20) is None:
+    if marked_processes("0" * 20, started_ticks=start_ticks(os.getpid())) is None:
         yield Finding(
             "process environments", "note", "some cannot be read",
             "process_gone cannot be shown here, so that an absence after a crash waits for a person: run the worker as a user of its own",
         )  # fmt: skip
     else:
         yield Finding("process environments", "ok", "readable")
-    group = hasattr(os, "pidfd_open")
-    yield Finding("pidfd", "ok" if group else "note", "available" if group else "not available", "" if group else "use Linux 5.3 or newer for the worker")
+    if sys.platform.startswith("linux"):
+        yield Finding("system", "ok", sys.platform)
+    else:
+        yield Finding("system", "note", f"{sys.platform}: what it cannot show stays unknown", "run the worker on Linux")
 
 
 def _settings(_app: App, loaded: Loaded) -> Iterator[Finding]:

@@ -87,7 +87,11 @@ _SETTLED: Final = (Status.CONFIRMED, Status.REJECTED, Status.CANCELLED)
 
 
 def _attempt(case: Case, attempt: Attempt) -> str:
-    ended = "has not ended here" if attempt.end is None else f"ended as {attempt.end.value} at {utc(attempt.ended.wall_us) if attempt.ended else '?'}"
+    ended = (
+        "has not ended here"
+        if attempt.end is None
+        else f"ended as {attempt.end.value} at {utc(attempt.ended.wall_us) if attempt.ended else '?'}"
+    )
     said = f"Attempt {attempt.number} was dispatched at {utc(attempt.dispatched.wall_us)} and {ended}"
     if attempt.closed_by is not None:
         return f"{said}; it is closed ({attempt.closed_by.value}): it surely had no effect."
@@ -104,7 +108,11 @@ def _helpful_fence(case: Case, attempt: Attempt) -> str:
         return "it is known only from a restored copy, so no fence is possible, only evidence or a person"
     if terms is not None and terms.handed_off:
         return "it was handed off to another service, so no fence is possible, only its horizon and the probe"
-    isolation = "" if terms is None else f" It ran in {terms.isolation} isolation, which no one can stop from outside." * (terms.isolation != "process")
+    isolation = (
+        ""
+        if terms is None
+        else f" It ran in {terms.isolation} isolation, which no one can stop from outside." * (terms.isolation != "process")
+    )
     return f"the end of its process and of all that it started would fence it (process_gone).{isolation}".rstrip(".")
 
 
@@ -125,7 +133,8 @@ def _next(case: Case) -> list[str]:
             return [f"It is due for dispatch at {utc(row.due_us)}."]
         case Status.OUTCOME_UNKNOWN | Status.QUARANTINED:
             probe = [f"The next probe is due at {utc(row.due_us)}."] if row.due_us is not None else ["No probe is scheduled."]
-            told = [f"A person is told at {utc(row.escalate_us)} at the latest."] if row.escalate_us is not None else []
+            waits = row.status is Status.OUTCOME_UNKNOWN and row.escalate_us is not None
+            told = [f"A person is told at {utc(row.escalate_us)} at the latest."] if waits else []
             return [*probe, *told, *_person(case)]
         case _:
             return []

@@ -84,9 +84,10 @@ class LazyVerbs(Verbs):
 def common_options(*, hidden: bool) -> list[click.Parameter]:
     """Return the options that stand before or after any command's name."""
     formats = click.Choice(FORMATS)
+    variable = None if hidden else "SETTLED_CONFIG"  # read once, or it would overrule what stands before the command's name
     return [
         _common(["--database"], hidden, metavar="PATH|URL", help="The ledger. Default: SETTLED_DATABASE, settled.toml, ./settled.db."),
-        _common(["--config"], hidden, metavar="FILE", envvar="SETTLED_CONFIG", help="The settings file. Default: ./settled.toml."),
+        _common(["--config"], hidden, metavar="FILE", envvar=variable, help="The settings file. Default: ./settled.toml."),
         _common(["output", "-o", "--format"], hidden, type=formats, help="How to answer: table (for people), json or jsonl."),
     ]
 
@@ -103,8 +104,8 @@ def _keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Show what the library refuses of the caller's values as wrong usage. Only around calls that check what a person typed."""
+    """Show a value that the library refuses as wrong usage. Not a TypeError: what people type has its type from us."""
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -51,7 +51,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
-    except Exception as error:  # noqa: BLE001 - the one place that turns every end of a command into a sentence and a code
+    except Exception as error:  # the one place that turns every end of a command into a sentence and a code
         if sys.flags.dev_mode:
             raise
         from settled_cli.verdict import say_end  # here: help and completion need no part of the library

@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import click
+
 from settled.app import App
 from settled.config import Loaded, load_settings, resolve_database
 from settled.core.errors import ConfigurationError
 from settled.core.text import one_line, safe_str
+from settled.opening import CONFIG_VARIABLE
 from settled.store.engine import ledger_path
 from settled_cli.invocation import Invocation
 
@@ -23,6 +26,8 @@ _REASON_MAX: Final = 300
 def load(invocation: Invocation) -> Loaded:
     """Return the settings in force. Raises ConfigurationError."""
     file = None if invocation.config is None else Path(invocation.config)
+    if file is not None:
+        os.environ[CONFIG_VARIABLE] = str(file.absolute())  # every App of this process, and its runners, read the same file
     return load_settings({"database": invocation.database}, config_file=file, environ=os.environ, cwd=Path.cwd())
 
 
@@ -36,7 +41,7 @@ def open_app(invocation: Invocation) -> App:
     path = ledger_file(invocation)
     if not path.exists():
         raise missing(path)
-    return App(str(path))
+    return closed_in_the_end(App(str(path)))
 
 
 def missing(path: Path) -> ConfigurationError:
@@ -62,7 +67,13 @@ def load_user_app(invocation: Invocation, given: str | None, what: str) -> tuple
     if not path.exists():
         raise missing(path)
     app.flag, app.reference = str(path), reference  # runners import the same app by the same name
-    return app, reference, loaded
+    return closed_in_the_end(app), reference, loaded
+
+
+def closed_in_the_end(app: App) -> App:
+    """Have an app closed when the command ends, whatever ends it: what it opened, and its own presence in the ledger."""
+    click.get_current_context().call_on_close(app.close)
+    return app
 
 
 def import_app(reference: str) -> App:
@@ -79,7 +90,7 @@ def import_app(reference: str) -> App:
             found = getattr(found, part)
     except (KeyboardInterrupt, ConfigurationError):
         raise
-    except BaseException as error:  # noqa: BLE001 - a module may raise anything, SystemExit included, while it is imported
+    except BaseException as error:  # a module may raise anything, SystemExit included, while it is imported
         said = one_line(f"{type(error).__name__}: {safe_str(error)}", _REASON_MAX)
         raise ConfigurationError(
             f"the app {reference} cannot be imported: {said}. Nothing was started. Mend {module}, or name another with --app"

@@ -10,12 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import click
+
 from settled.core.moment import SECOND_US
 from settled.core.text import escape_controls, one_line
 from settled_cli.invocation import Invocation
 
 Row = Mapping[str, Any]
 _NONE: Final = "-"
+_WHOLE_MAX: Final = 20  # characters, of a cell that never wraps: a status, a time
+_WRAPPED_MIN: Final = 20  # characters, of a column whose texts wrap
+_GAP: Final = 2
 _VALUE_MAX: Final = 2000  # of one value in a table that shows a single thing; programs get the whole
 
 
@@ -48,10 +53,9 @@ def show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Print a table: drawn on a terminal, plain aligned text elsewhere."""
     heads = [name.replace("_", " ") for name in columns]
     cells = [[cell(row.get(name)) for name in columns] for row in rows]
-    if sys.stdout is not None and sys.stdout.isatty():
-        _draw(heads, cells)
-    else:
-        write(_aligned([heads, *cells]))
+    if sys.stdout is not None and sys.stdout.isatty() and _draw(heads, cells):
+        return
+    write(_aligned([heads, *cells]))
 
 
 def cell(value: Any) -> str:
@@ -61,7 +65,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return _plain(value)
+        return _utc(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(map(cell, value)) or _NONE
     if isinstance(value, Mapping):
@@ -71,7 +75,7 @@ def cell(value: Any) -> str:
 
 def utc(wall_us: int | None) -> str | None:
     """Return a stored time as people and programs see it."""
-    return None if wall_us is None else _plain(datetime.fromtimestamp(wall_us // SECOND_US, UTC))
+    return None if wall_us is None else _utc(datetime.fromtimestamp(wall_us // SECOND_US, UTC))
 
 
 def write(text: str) -> bool:
@@ -83,10 +87,20 @@ def write(text: str) -> bool:
         sys.stdout.flush()
         return True
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        _write_nowhere()
         return False
+    except OSError as error:
+        _write_nowhere()
+        raise click.ClickException(
+            f"the answer could not be written ({error.strerror}). What the command did is done. Look: settled op list"
+        ) from error
+
+
+def _write_nowhere() -> None:
+    """Let nothing more be written where writing failed, not even at the interpreter's end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _show_one(thing: Row) -> None:
@@ -101,21 +115,33 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _draw(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box  # only a terminal needs it
-    from rich.console import Console
+def _draw(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Draw a table whose long texts wrap; return False where the terminal is too narrow, for no value is ever cut."""
+    from rich.console import Console  # only a terminal needs it
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for head in heads:
-        table.add_column(head, overflow="fold")
+    console, table = Console(highlight=False), Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
+    needed = 0
+    for index, head in enumerate(heads):
+        width = max((len(row[index]) for row in rows), default=0)
+        shown = head.replace(" ", "\n") if width < len(head) else head
+        width = max(width, *map(len, shown.splitlines()))
+        needed += min(width, _WRAPPED_MIN) + _GAP if width > _WHOLE_MAX else width + _GAP
+        table.add_column(shown, overflow="fold", no_wrap=width <= _WHOLE_MAX)
+    if needed > console.width:
+        return False
     for row in rows:
         table.add_row(*(Text(text) for text in row))  # Text: brackets in a value are no markup
-    Console(highlight=False).print(table)
+    console.print(table)
+    return True
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return str(value)
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _utc(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

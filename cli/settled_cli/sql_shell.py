@@ -1,6 +1,6 @@
 """Read a ledger with SQL through the one SQLite library that may open it, so that no lock of a live worker is lost.
 
-Promise: nothing is written; SQLite itself refuses it twice, by the mode of the file and by query_only.
+Promise: nothing is written, here or elsewhere; SQLite itself refuses it.
 """
 
 import sys
@@ -28,6 +28,8 @@ def run_shell(invocation: Invocation, path: Path, sql: str | None) -> int:
     connection = module.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=DEFAULTS.busy_timeout_seconds)
     try:
         connection.execute("PRAGMA query_only=ON")
+        # An attached file would be another database, open for writing; VACUUM INTO attaches one, too.
+        connection.set_authorizer(lambda action, *_: module.SQLITE_DENY if action == module.SQLITE_ATTACH else module.SQLITE_OK)
         check_library(str(connection.execute("PRAGMA journal_mode").fetchone()[0]).lower(), path, module)
         for statement in [sql] if sql is not None else _statements():
             if not _run(invocation, module, connection, statement) and (sql is not None or not at_terminal()):

@@ -8,6 +8,7 @@ from settled.store.audit_export import export as audit_export
 from settled_cli.invocation import Invocation, Verbs
 from settled_cli.opening import open_app
 from settled_cli.render import emit, emit_lines
+from settled_cli.verdict import say
 
 
 @click.group(cls=Verbs)
@@ -16,7 +17,9 @@ def audit() -> None:
 
 
 @audit.command()
-@click.option("--head", "kept", metavar="SEAL:HEX", help="A head that was kept elsewhere: finds a history that was cut or rewritten as a whole.")
+@click.option(
+    "--head", "kept", metavar="SEAL:HEX", help="A head that was kept elsewhere: finds a history that was cut or rewritten as a whole."
+)
 @click.pass_context
 def verify(ctx: click.Context, kept: str | None) -> None:
     """Recompute all that was recorded. Exit 1 if anything is not as it was written."""
@@ -27,11 +30,12 @@ def check(ctx: click.Context, expected: tuple[int, str] | None = None) -> None:
     """Audit the ledger, show what is wrong, and end with the code that it deserves."""
     invocation: Invocation = ctx.obj
     findings = audit_verify(open_app(invocation).ledger, expected=expected)
-    emit(invocation, [finding._asdict() for finding in findings], ("operation_id", "sequence", "problem"))
+    if findings or invocation.for_programs:
+        emit(invocation, [finding._asdict() for finding in findings], ("operation_id", "sequence", "problem"))
     if findings:
-        click.echo(f"settled: {len(findings)} things are not as they were written. Nothing was changed. Keep a copy of the file", err=True)
+        say(f"{len(findings)} things are not as they were written. Nothing was changed. Keep a copy of the file")
     elif not invocation.for_programs:
-        click.echo("settled: all is as it was written", err=True)
+        say("all is as it was written")
     ctx.exit(1 if findings else 0)
 
 

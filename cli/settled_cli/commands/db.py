@@ -67,5 +67,7 @@ def _alone(invocation: Invocation, verb: str) -> Path:
         raise missing(path)
     held = held_locks(path.with_name(path.name + ".run"))
     if held:
-        raise Refused(f"{len(held)} workers or callers have the ledger {path} in use: db {verb} is refused. Nothing was changed. Stop them first")
+        raise Refused(
+            f"{len(held)} workers or callers have the ledger {path} in use: db {verb} is refused. Nothing was changed. Stop them first"
+        )
     return path

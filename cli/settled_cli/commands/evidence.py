@@ -29,7 +29,7 @@ def evidence() -> None:
 @click.option("--output-json", metavar="JSON", help="With committed: the result.")
 @click.option("--facts", metavar="JSON|@FILE|-", help="A JSON object that is kept with it.")
 @click.pass_obj
-def add(invocation: Invocation, operation_id: str | None, provider_reference: str | None, source: str, **said: Any) -> None:
+def add(invocation: Invocation, /, operation_id: str | None, provider_reference: str | None, source: str, **said: Any) -> None:
     """Add one piece of evidence. It confirms or closes nothing that a probe's answer could not."""
     if (operation_id is None) == (provider_reference is None):
         raise click.UsageError("give either --operation-id or --provider-reference. Nothing was changed")
@@ -56,9 +56,12 @@ def _result(
 ) -> ProbeResult:
     """Build the answer. Raises UsageError for what contradicts itself."""
     what = ProbeStatus(status)
+    kept = None if facts is None else read_json(read_source(facts, "--facts"), "--facts")
+    if kept is not None and not isinstance(kept, dict):
+        raise click.UsageError("--facts is not a JSON object. Nothing was changed")
     common: dict[str, Any] = {
         "healthy": healthy or what is ProbeStatus.COMMITTED,
-        "evidence": None if facts is None else read_json(read_source(facts, "--facts"), "--facts"),
+        "evidence": kept,
     }
     if what is not ProbeStatus.UNKNOWN:
         common["reference"] = reference or provider_reference

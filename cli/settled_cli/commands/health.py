@@ -36,12 +36,17 @@ def ailments(seen: Survey, settings: Settings) -> list[str]:
         problems.append("no worker lives")
     elif not alive:
         problems.append(f"no worker was seen for {limits.worker_silent_seconds:g} s")
+    swept = seen.sweeps.get("leases")
+    if seen.workers and swept is not None and (seen.now_us - swept.ended_us) / SECOND_US > limits.worker_silent_seconds:
+        problems.append(f"no sweep has ended for {limits.worker_silent_seconds:g} s although a worker lives")
     due = seen.due_seconds
     if due is not None and due > limits.oldest_due_seconds:
         problems.append(f"an operation has been due for {due:.0f} s (limit {limits.oldest_due_seconds:g})")
     unknown = seen.age_seconds(Status.OUTCOME_UNKNOWN)
     if unknown is not None and unknown > limits.oldest_unknown_seconds:
         problems.append(f"an outcome has been unknown for {unknown:.0f} s (limit {limits.oldest_unknown_seconds:g})")
+    if seen.abandoned >= settings.worker.abandoned_max:
+        problems.append(f"{seen.abandoned} operations have an attempt that was given up and may still run (abandoned_limit)")
     if seen.overdue is not None:
         problems.append(f"{seen.overdue} is unknown for longer than its contract allows")
     return problems

@@ -13,6 +13,7 @@ from settled_cli.invocation import Invocation, Verbs, usage_errors
 from settled_cli.opening import load_user_app, open_app
 from settled_cli.render import cell, emit, show_table, write
 from settled_cli.summaries import LISTED, event_rows, shown, summary
+from settled_cli.verdict import say
 
 _WAIT_SECONDS = 30.0
 
@@ -23,7 +24,9 @@ def op() -> None:
 
 
 @op.command("list")
-@click.option("--status", "statuses", multiple=True, type=click.Choice([status.value for status in Status]), help="Only these; may be repeated.")
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice([status.value for status in Status]), help="Only these; may be repeated."
+)
 @click.option("--limit", type=click.IntRange(1, DEFAULTS.list_max), default=DEFAULTS.list_default, show_default=True)
 @click.pass_obj
 def list_operations(invocation: Invocation, statuses: tuple[str, ...], limit: int) -> None:
@@ -69,7 +72,7 @@ def wait_for(ctx: click.Context, app: Any, operation_id: str, timeout: float) ->
     operation = app.wait(operation_id, timeout=timeout)
     emit(ctx.obj, operation.to_json() if ctx.obj.for_programs else shown(operation))
     if not operation.settled:
-        click.echo(f"settled: {operation.message}", err=True)
+        say(operation.message)
     ctx.exit(0 if operation.outcome is Outcome.CONFIRMED else 1)
 
 
@@ -129,7 +132,10 @@ def decided(invocation: Invocation, verb: str, operation_id: str, actor: str | N
 @click.pass_obj
 def probe(invocation: Invocation, operation_id: str, app_ref: str | None) -> None:
     """Ask the probe now what became of an operation. It only reads."""
-    app, _, _ = load_user_app(invocation, app_ref, "op probe")
+    from settled_worker.main import overrides_of  # slow to import, and the other verbs need no worker
+
+    app, _, loaded = load_user_app(invocation, app_ref, "op probe")
+    app.shell.overrides.update(overrides_of(loaded))
     before = len(app.events(operation_id))
     operation = app.reconcile(operation_id)
     answers = event_rows(app.events(operation_id)[before:])

@@ -18,6 +18,7 @@ from settled_cli.opening import open_app
 from settled_cli.reading import read_json
 from settled_cli.render import emit
 from settled_cli.summaries import LISTED, shown, summary
+from settled_cli.verdict import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ASSERTS = "You assert that no attempt of this operation took effect, and that none still can."
@@ -34,7 +35,7 @@ def quarantine() -> None:
 def list_quarantined(invocation: Invocation, limit: int) -> None:
     """List what waits for a person, the newest update first."""
     found = open_app(invocation).list(status=Status.QUARANTINED, limit=limit)
-    emit(invocation, [summary(one) for one in found], (*LISTED, "version"))
+    emit(invocation, [{**summary(one), "version": one.version} for one in found], (*LISTED, "version"))
 
 
 def facts(function: F) -> F:
@@ -55,9 +56,7 @@ def facts(function: F) -> F:
 @click.option("--output-json", metavar="JSON", help="The result that later requests get.")
 @click.option("--provider-operation-id", metavar="ID", help="What the destination calls the effect.")
 @click.pass_obj
-def confirm(
-    invocation: Invocation, operation_id: str, output_json: str | None, provider_operation_id: str | None, **said: Any
-) -> None:
+def confirm(invocation: Invocation, /, operation_id: str, output_json: str | None, provider_operation_id: str | None, **said: Any) -> None:
     """Confirm: you found that the effect happened, at least once."""
     app, operation = _seen(invocation, operation_id, said["expected_version"])
     more = {} if output_json is None else {"output": read_json(output_json, "--output-json")}
@@ -71,10 +70,10 @@ def confirm(
 @facts
 @click.option("--assert-nothing-can-arrive", is_flag=True, help="Assert, on the record, that nothing already sent can still arrive.")
 @click.pass_obj
-def reject(invocation: Invocation, operation_id: str, assert_nothing_can_arrive: bool, **said: Any) -> None:
+def reject(invocation: Invocation, /, operation_id: str, assert_nothing_can_arrive: bool, **said: Any) -> None:
     """Reject: you assert that no attempt took effect or still can."""
     app, _ = _seen(invocation, operation_id, said["expected_version"])
-    click.echo(f"settled: {_ASSERTS}", err=True)
+    say(_ASSERTS)
     decision = _decision(said)
     with usage_errors():
         operation = app.reject(operation_id, assert_nothing_can_arrive=assert_nothing_can_arrive, **decision)
@@ -89,6 +88,7 @@ def reject(invocation: Invocation, operation_id: str, assert_nothing_can_arrive:
 @click.pass_obj
 def authorize_retry(
     invocation: Invocation,
+    /,
     operation_id: str,
     confirm_operation_id: str | None,
     assert_nothing_can_arrive: bool,
@@ -97,9 +97,9 @@ def authorize_retry(
 ) -> None:
     """Let one more attempt be dispatched: you assert that no attempt took effect or still can."""
     app, _ = _seen(invocation, operation_id, said["expected_version"])
-    click.echo(f"settled: {_ASSERTS} Exactly one more dispatch follows.", err=True)
+    say(f"{_ASSERTS} Exactly one more dispatch follows.")
     if at_terminal():
-        click.echo(f"settled: looking first is safe: settled op probe {operation_id}", err=True)
+        say(f"looking first is safe: settled op probe {operation_id}")
     decision = _decision(said)
     _check_typed(operation_id, confirm_operation_id)
     with usage_errors():

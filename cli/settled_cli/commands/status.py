@@ -25,7 +25,7 @@ def status(invocation: Invocation) -> None:
         "unknown": by_contract(seen, Status.OUTCOME_UNKNOWN),
         "quarantined": by_contract(seen, Status.QUARANTINED),
         "workers": [worker_facts(one) for one in seen.workers],
-        "sweeps": schedules(load(invocation).settings, seen.sweeps),
+        "sweeps": schedules(load(invocation).settings, seen.sweeps, now_us=seen.now_us, served=bool(seen.workers)),
     }
     if invocation.for_programs:
         emit(invocation, answer)

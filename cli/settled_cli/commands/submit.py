@@ -26,6 +26,7 @@ from settled_cli.workers import live_workers
 @click.pass_context
 def submit(
     ctx: click.Context,
+    /,
     contract: str,
     app_ref: str | None,
     arguments: str,
@@ -35,6 +36,8 @@ def submit(
 ) -> None:
     """Request an effect. The request is durable when this returns; the same request again returns what is known of it."""
     given = read_json(read_source(arguments, "--args"), "--args")
+    if not isinstance(given, dict):
+        raise click.UsageError("--args is not a JSON object. Nothing was stored")
     if options["deadline"] is not None:
         options["deadline"] = read_time(options["deadline"], "--deadline")
     app = _app_that_knows(ctx.obj, contract, app_ref, operation_id)

@@ -10,6 +10,9 @@ from settled_cli.invocation import Invocation, Verbs
 from settled_cli.opening import load, load_user_app, open_app
 from settled_cli.render import emit, utc
 from settled_cli.schedules import schedules
+from settled_cli.sweeping import run_sweep
+from settled_cli.workers import live_workers
+from settled_worker.main import overrides_of
 
 _NEED_CONTRACTS = ("leases", "reconcile")
 _COLUMNS = ("sweep", "started", "ended", "examined", "moved", "errors", "note")
@@ -26,11 +29,10 @@ def sweep() -> None:
 @click.pass_context
 def run(ctx: click.Context, name: str, app_ref: str | None) -> None:
     """Run one sweep now. Exit 1 if it met rows that it could not handle."""
-    from settled_worker.sweeps import run_sweep  # the scheduler is slow to import, and list and history need none
-
     invocation: Invocation = ctx.obj
     if name in _NEED_CONTRACTS:
-        app, _, _ = load_user_app(invocation, app_ref, f"sweep run {name}")
+        app, _, loaded = load_user_app(invocation, app_ref, f"sweep run {name}")
+        app.shell.overrides.update(overrides_of(loaded))
     else:
         app = open_app(invocation)
     done = run_sweep(app, name)
@@ -42,9 +44,15 @@ def run(ctx: click.Context, name: str, app_ref: str | None) -> None:
 @click.pass_obj
 def list_sweeps(invocation: Invocation) -> None:
     """List the sweeps: when each runs, when it last did, and when it will again."""
-    with open_app(invocation).ledger.read() as transaction:
+    app = open_app(invocation)
+    with app.ledger.read() as transaction:
         runs = sweep_runs.last_runs(transaction)
-    emit(invocation, schedules(load(invocation).settings, runs), ("sweep", "schedule", "last", "moved", "errors", "next"))
+    now_us, served = app.shell.clock.now().wall_us, bool(live_workers(app))
+    emit(
+        invocation,
+        schedules(load(invocation).settings, runs, now_us=now_us, served=served),
+        ("sweep", "schedule", "last", "moved", "errors", "next"),
+    )
 
 
 @sweep.command()

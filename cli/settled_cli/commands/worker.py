@@ -2,8 +2,11 @@
 
 import click
 
+from settled.core.text import make_redactor
+from settled.logs import configure_logs
 from settled_cli.invocation import Invocation, Verbs
 from settled_cli.opening import load_user_app
+from settled_cli.verdict import say
 from settled_worker.main import run_worker
 
 
@@ -21,5 +24,7 @@ def run(ctx: click.Context, app_ref: str | None, once: bool, paused: bool) -> No
     """Dispatch, recover and reconcile until asked to end."""
     invocation: Invocation = ctx.obj
     app, reference, loaded = load_user_app(invocation, app_ref, "worker run")
-    click.echo(f"settled: the ledger is {app.ledger.path}", err=True)
+    logs = loaded.settings.logs
+    configure_logs(logs.format, logs.level, redact=make_redactor(loaded.settings.redactions))
+    say(f"the ledger is {app.ledger.path}")
     ctx.exit(run_worker(app, loaded=loaded, app_ref=reference, once=once, paused=paused))
