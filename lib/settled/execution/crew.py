@@ -69,7 +69,8 @@ class Crew:
 
     def all(self, *states: State) -> list[RunnerEnd]:
         """Return the runners, oldest first, in any of `states` if some are given."""
-        return [runner for runner in self._runners.values() if not states or runner.state in states]
+        runners = list(self._runners.values())  # at once: other threads ask too
+        return [runner for runner in runners if not states or runner.state in states]
 
     def supervisor(self) -> SupervisorLink:
         """Return the supervisor, started if there is none. Raises OSError or ConfigurationError."""

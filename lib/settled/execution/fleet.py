@@ -22,6 +22,7 @@ from settled.execution.crew import Crew, RunnerLimits, Watch
 from settled.execution.endings import Silence, keeps_runner, silent, spoken, spoken_and_over
 from settled.execution.job import End, Job, Kind, ReadClock, Report
 from settled.execution.link import SupervisorLink
+from settled.execution.pace import Pace
 from settled.execution.recorder import Phase
 from settled.execution.runner_end import RunnerEnd, State, Told
 from settled.execution.wire import WireError
@@ -59,6 +60,7 @@ class Fleet:
         self._app_reference, self._clock, self._limits, self._say, self._recorder = app_reference, clock, limits, say, recorder
         self._caller = Caller(clock=clock)
         self._waiting: deque[Job] = deque()
+        self._pace = Pace()
         self._kept = 0  # as many runners as were needed at once are kept ready
         self._is_start_failing = False  # then none is started ahead, only for an attempt
         self._is_closing = False
@@ -107,6 +109,13 @@ class Fleet:
         """Count the runners that have imported the app."""
         return len(self._crew.all(State.IDLE, State.BUSY))
 
+    @property
+    def may_wait(self) -> int:
+        """How many attempts may wait for a runner without missing anything: some while all are short, else none."""
+        now_us = boot_us()
+        busy = self._crew.all(State.BUSY)
+        return self._pace.may_wait(self.ready, [now_us - runner.handed_boot_us for runner in busy])
+
     # Each turn of the thread.
 
     def look(self, now_us: int) -> None:
@@ -127,7 +136,8 @@ class Fleet:
         active = len(self._crew.all(State.STARTING, State.IDLE, State.BUSY))
         is_failing = self._is_start_failing or any(runner.attempts == 0 for runner in self._crew.all(State.ENDING))
         is_missing = active < self._kept and not self._is_closing and not is_failing
-        is_needed = len(self._crew.all(State.STARTING)) < len(self._waiting) and active < self._limits.slots
+        # Those that may wait for a runner need none of their own.
+        is_needed = len(self._crew.all(State.STARTING)) < len(self._waiting) - self.may_wait and active < self._limits.slots
         idle = self._crew.all(State.IDLE)
         if not is_missing and not (self._waiting and (idle or is_needed)):
             return False
@@ -173,6 +183,7 @@ class Fleet:
             self._crew.end(runner)
             return
         job = told.report.job
+        self._pace.ran(boot_us() - runner.handed_boot_us)
         runner.job = runner.give_up_boot_us = None
         # The supervisor is told first, or a slow listener could bring this deadline down on the next attempt.
         if runner.is_stopping or boot_us() + DEADLINE_MARGIN_US >= job.deadline_boot_us:

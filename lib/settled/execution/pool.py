@@ -70,7 +70,8 @@ class Execution:
         """Return how many more handlers of this isolation may be claimed."""
         room = self._slots - self._handlers.total()
         if isolation is Isolation.PROCESS:  # without an app to import none may be claimed: it could never be entered
-            room = min(room, self._process_slots - self._handlers[isolation]) if self._app_ref else 0
+            runners = self._process_slots + self._may_wait()
+            room = min(room, runners - self._handlers[isolation]) if self._app_ref else 0
         return max(0, room)
 
     def free_probes(self) -> int:
@@ -153,6 +154,10 @@ class Execution:
         if over:
             self._deadlines.close()
         return over
+
+    def _may_wait(self) -> int:
+        executor = self._executors.get((Isolation.PROCESS, Kind.HANDLER))
+        return executor.may_wait if isinstance(executor, ProcessExecutor) else 0
 
     def _admit(self, job: Job) -> Executor:
         """Count `job` in and return its executor. Called with the lock held."""

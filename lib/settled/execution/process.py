@@ -81,6 +81,11 @@ class ProcessExecutor:
         return self._fleet.ready
 
     @property
+    def may_wait(self) -> int:
+        """How many attempts may be started beyond the runners that are free."""
+        return self._fleet.may_wait
+
+    @property
     def abandoned(self) -> int:
         return 0  # what runs in a process is killed, never abandoned
 

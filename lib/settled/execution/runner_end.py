@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from settled.clock import boot_us
 from settled.execution.context import Marks
 from settled.execution.endings import may_be_said
 from settled.execution.job import Job, Report
@@ -54,13 +55,14 @@ class RunnerEnd:
     is_stopping: bool = False
     is_believed: bool = True  # until it says something that cannot be understood
     attempts: int = 0
+    handed_boot_us: int = 0
 
     def hand(self, job: Job, give_up_boot_us: int) -> None:
         """Put `job` into its hands. Raises WireError or ValueError, and then it has not got it."""
         self.line.send({"job": job_to_wire(job)})
         self.state, self.job, self.marks = State.BUSY, job, Marks()
         self.attempts += 1
-        self.give_up_boot_us = give_up_boot_us
+        self.give_up_boot_us, self.handed_boot_us = give_up_boot_us, boot_us()
 
     def listen(self) -> Iterator[Ready | Told]:
         """Yield what it has said meanwhile; announcements go to `marks`. Raises WireError at nonsense, `line.at_end` after the last."""

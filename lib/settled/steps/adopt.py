@@ -1,0 +1,45 @@
+"""Take a copied or moved ledger over: bind it to where it is now, and say what its unsettled operations may have become.
+
+A copy does not know what was dispatched after it was made. Until it is adopted nothing is dispatched from it.
+"""
+
+from settled.core.decide_restore import decide_restored
+from settled.core.errors import SettledError
+from settled.shell import Shell
+from settled.steps.resolve import os_user
+from settled.store.binding import binding_of
+from settled.store.notes import note_adoption, write_note
+from settled.store.reads import find_unsettled
+from settled.store.writer import Move, record
+
+
+class NothingToAdoptError(SettledError):
+    """The ledger is where it was made, or where it was adopted before."""
+
+    exit_code = 4
+
+
+def adopt(shell: Shell, reason: str, *, moved: bool) -> int:
+    """Bind the ledger to its place; return how many operations were marked `restored`.
+
+    `moved` is a person's assertion that the old place was stopped first and is gone: rows then stay as they are. Raises
+    ValueError for a blank reason, NothingToAdoptError where the binding matches.
+    """
+    if type(reason) is not str or not reason.strip():
+        raise ValueError("reason must not be blank. Nothing was changed.")
+    if not shell.ledger.misplaced:
+        raise NothingToAdoptError(f"the ledger {shell.ledger.path} is where it belongs. Nothing was changed. There is nothing to adopt")
+    marked = 0
+    with shell.ledger.write() as transaction:
+        now, who = shell.clock.now(), os_user()
+        after_id = 0
+        while not moved and (rows := find_unsettled(transaction, after_id, shell.limits.batch_max)):
+            moves = [Move(row, decide_restored(shell.full_case(transaction, row, now), reason.strip(), who)) for row in rows]
+            record(transaction, moves)
+            marked += len(rows)
+            after_id = rows[-1].id
+        for key, value in binding_of(shell.ledger.path).items():
+            write_note(transaction, key, value)
+        note_adoption(transaction, {"reason": reason.strip(), "os_user": who, "moved": moved, "marked": marked, "at_us": now.wall_us})
+    shell.ledger.close()  # opened again with its new binding
+    return marked
