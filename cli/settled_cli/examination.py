@@ -95,6 +95,13 @@ def _library(_app: App, _loaded: Loaded) -> Iterator[Finding]:
 def _ledger(app: App, _loaded: Loaded) -> Iterator[Finding]:
     meta = app.ledger.meta
     yield Finding("schema", "ok", HEAD)
+    strange = ", ".join(app.ledger.misplaced)
+    yield Finding(
+        "place",
+        "wrong" if strange else "ok",
+        f"a copy, or moved ({strange} differ): nothing is dispatched from it" if strange else "where it was made or adopted",
+        "settled db adopt --reason … (or --moved, where the old place was stopped first and is gone)" if strange else "",
+    )
     mode, chosen = meta["journal_mode"], meta["journal_mode_chosen"]
     same = mode == chosen
     yield Finding("journal mode", "ok" if same else "wrong", mode, "" if same else f"it was {chosen}: settled db journal {chosen}")

@@ -1,9 +1,9 @@
 """The App: what agents, hosts and operators call. Each verb is one call of a step; nothing is decided here."""
 
-import asyncio
 import builtins
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -24,7 +24,8 @@ from settled.shell import Codec, PlainCodec, Shell
 from settled.steps import notice, resolve, show
 from settled.steps.submit import Order, check_order, store_orders
 from settled.store.creation import create_ledger
-from settled.store.ledger import Ledger, drop_after_fork
+from settled.store.ledger import Ledger
+from settled.store.transaction import at_commit
 from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class App:
         self._limits, self._clock, self._codec = limits, clock or SystemClock(), codec or PlainCodec()
         self._shell: Shell | None = None
         self._inline: Inline | None = None
+        self._redact: Callable[[str], str] | None = None
+        self._making = threading.RLock()
         self._made_in = sys._getframe(1).f_globals
 
     # ------------------------------------------------------------------ declare
@@ -98,15 +101,26 @@ class App:
     def shell(self) -> Shell:
         """The means of this process; the ledger is named at the first call and opened at its first use."""
         if self._shell is None:
-            from settled.opening import choose_database  # the settings library is slow to import
-
-            chosen = choose_database(self.flag, self.database)
-            ledger = Ledger(chosen, limits=self._limits, monotonic_us=self._clock.monotonic_us)
-            drop_after_fork(ledger)
-            self._shell = Shell(
-                ledger=ledger, clock=self._clock, contracts=self.contracts, limits=self._limits, codec=self._codec
-            )
+            with self._making:
+                if self._shell is None:
+                    self._shell = self._make_shell()
         return self._shell
+
+    def _make_shell(self) -> Shell:
+        from settled.opening import open_settings  # the settings library is slow to import
+
+        chosen = open_settings(self.flag, self.database, self._limits)
+        ledger = Ledger(chosen.database, limits=chosen.limits, monotonic_us=self._clock.monotonic_us)
+        return Shell(ledger=ledger, clock=self._clock, contracts=self.contracts, limits=chosen.limits, codec=self._codec)
+
+    @property
+    def redact(self) -> Callable[[str], str]:
+        """What masks secrets in error texts, here and in runners: the `redactions` of the settings."""
+        if self._redact is None:
+            from settled.opening import choose_redactor
+
+            self._redact = choose_redactor()
+        return self._redact
 
     @property
     def ledger(self) -> Ledger:
@@ -123,9 +137,9 @@ class App:
 
     def close(self) -> None:
         """Close what this process has open. A running `execute` ends first."""
-        if self._inline is not None:
-            self._inline.close()
-            self._inline = None
+        inline, self._inline = self._inline, None
+        if inline is not None and inline.pid == os.getpid():  # what a fork inherited belongs to its parent
+            inline.close()
         if self._shell is not None:
             self._shell.ledger.close()
 
@@ -171,6 +185,8 @@ class App:
 
     async def asubmit(self, contract: Named, arguments: dict[str, Any], **options: Any) -> Operation:
         """`submit` on a thread, so that the loop goes on while the store is busy."""
+        import asyncio  # whoever awaits has it already; for everybody else it is a slow import
+
         return await asyncio.to_thread(partial(self.submit, contract, arguments, **options))
 
     # ------------------------------------------------------------------ read
@@ -200,8 +216,10 @@ class App:
             show.sleep(min(pause, left))
             pause = next_poll_seconds(pause)
 
-    async def await_result(self, operation_id: str, *, timeout: float = 30.0) -> Operation:
+    async def await_result(self, operation_id: str, *, timeout: float = 30.0) -> Operation:  # noqa: ASYNC109 - the twin of `wait`
         """`wait` without blocking the loop."""
+        import asyncio
+
         pause = POLL_FIRST_SECONDS
         until_us = self._clock.monotonic_us() + int(timeout * 1_000_000)
         while True:
@@ -323,15 +341,27 @@ class App:
         self._ring()
         return self.get(operation_id)
 
+    def adopt(self, *, reason: str, moved: bool = False) -> int:
+        """Take a copied or moved ledger over; return how many unsettled operations are now of unknown outcome.
+
+        Nothing is dispatched from a copy before. `moved` asserts that the old place was stopped first and is gone.
+        """
+        from settled.steps.adopt import adopt
+
+        return adopt(self.shell, reason, moved=moved)
+
     # ------------------------------------------------------------------ within
 
     def _order(self, named: Named, arguments: Any, **options: Any) -> Order:
         name, contract = self._resolve(named)
-        return check_order(contract, name, arguments, limits=self._limits, **options)
+        return check_order(contract, name, arguments, limits=self.shell.limits, **options)
 
     def _order_of(self, request: Any) -> Order:
         if isinstance(request, Mapping):
             options = dict(request)
+            missing = {"contract", "arguments"} - options.keys()
+            if missing:
+                raise TypeError(f"a request needs {' and '.join(sorted(missing))}. Nothing was stored.")
             return self._order(options.pop("contract"), options.pop("arguments"), **options)
         contract, arguments = request
         return self._order(contract, arguments)
@@ -355,6 +385,9 @@ class App:
             raise
         if any(one.created for one in stored):
             self._ring()
+        for one in stored:
+            if one.row.status is Status.DISPATCHED:
+                self._recovered(one.row.operation_id)  # a dead caller's row needs no worker
         return [show.after_submit(shell, one) for one in stored]
 
     def _submit_within(self, connection: "sa.Connection", order: Order) -> Operation:
@@ -367,7 +400,7 @@ class App:
             shell.forget_uncommitted()  # the caller may still roll back
             transaction.cursor.close()
         if stored.created:
-            _ring_at_commit(connection, self._ring)
+            at_commit(connection, self._ring)
         return show.after_submit(shell, stored, within=transaction if not stored.created else None)
 
     def _recovered(self, operation_id: str) -> None:
@@ -378,11 +411,12 @@ class App:
             ring_all(self.ledger.run_directory)
 
     def _inside(self) -> "Inline":
-        if self._inline is None:
-            from settled.inline import Inline  # executors are only imported where handlers or probes run
+        with self._making:
+            if self._inline is None or self._inline.pid != os.getpid():
+                from settled.inline import Inline  # executors are only imported where handlers or probes run
 
-            self._inline = Inline(self)
-        return self._inline
+                self._inline = Inline(self)
+            return self._inline
 
     def module_reference(self) -> str:
         """Return MODULE:APP by which a runner imports this App. Raises ConfigurationError where there is none."""
@@ -399,12 +433,3 @@ class App:
                 "in its module. Nothing was sent. Put it into a module, or declare isolation='thread'"
             )
         return f"{module}:{name}"
-
-
-def _ring_at_commit(connection: "sa.Connection", ring: Callable[[], None]) -> None:
-    """Ring when the caller commits. It rings just before: the worker waits for the lock that the commit releases."""
-    import sqlalchemy as sa
-
-    sa.event.listen(connection, "commit", lambda _connection: ring(), once=True)
-
-

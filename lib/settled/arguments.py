@@ -16,8 +16,12 @@ def check_arguments(arguments_type: Any, text: str) -> None:
 
 
 def arguments_schema(arguments_type: Any) -> dict[str, Any]:
-    """Return the JSON schema of a declared type."""
-    return _adapter(arguments_type).json_schema()
+    """Return the JSON schema of a declared type. Raises TypeError for a type that cannot be used."""
+    try:
+        return _adapter(arguments_type).json_schema()
+    except PydanticUserError as error:
+        first = str(error.message).splitlines()[0]
+        raise TypeError(f"arguments_type cannot be used: {first}") from error
 
 
 def _path(parts: tuple[int | str, ...]) -> str:
@@ -27,7 +31,4 @@ def _path(parts: tuple[int | str, ...]) -> str:
 
 @cache
 def _adapter(arguments_type: Any) -> TypeAdapter[Any]:
-    try:
-        return TypeAdapter(arguments_type)
-    except PydanticUserError as error:
-        raise TypeError(f"arguments_type cannot be used: {error.message}") from error
+    return TypeAdapter(arguments_type)

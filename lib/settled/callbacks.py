@@ -51,4 +51,4 @@ def takes_one(function: Any, what: str) -> Call:
 
 def is_async(function: Any) -> bool:
     """Return whether calling `function` gives an awaitable."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004 - asked for, not whether it is there

@@ -17,6 +17,7 @@ from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
 from settled.core.limits import TERM_DEFAULTS as DEFAULT
 from settled.core.terms import Terms, seconds_us
+from settled.core.text import safe_str
 from settled.core.words import Isolation, Risk
 
 Seconds = float | timedelta
@@ -101,7 +102,7 @@ class EffectContract:
         _set(self, "key_function", _optional_function(provider_idempotency_key, "provider_idempotency_key"))
         _set(self, "reference_function", _optional_function(provider_reference, "provider_reference"))
         _set(self, "identity_fields", _names(identity_fields, "identity_fields"))
-        _set(self, "arguments_type", arguments_type)
+        _set(self, "arguments_type", _checked_type(arguments_type))
         _set(self, "approval", approval)
         _set(self, "_handler", None)
         _set(self, "_probe", None)
@@ -298,7 +299,9 @@ class EffectContract:
         if isolation == Isolation.ASYNC and not self.is_async:
             raise ValueError(f"contract {self.name!r} has isolation='async', but its handler is not a coroutine function")
         if isolation == Isolation.THREAD and self.is_async:
-            raise ValueError(f"contract {self.name!r} has isolation='thread', but its handler is a coroutine function: use 'async' or 'process'")
+            raise ValueError(
+                f"contract {self.name!r} has isolation='thread', but its handler is a coroutine function. Use 'async' or 'process'"
+            )
         self._warn_of_window()
 
     def _warn_of_window(self) -> None:
@@ -322,9 +325,11 @@ def derive(function: Call, text: str, what: str) -> str | None:
     try:
         first, second = function(json.loads(text)), function(json.loads(text))
     except Exception as error:
-        raise ValueError(f"{what} raised {type(error).__name__}: {error}. Nothing was stored.") from error
+        raise ValueError(f"{what} raised {type(error).__name__}: {safe_str(error)}. Nothing was stored.") from error
     if first != second:
-        raise ValueError(f"{what} gave {first!r} and then {second!r} for the same arguments: an identity must be stable. Nothing was stored.")
+        raise ValueError(
+            f"{what} gave {first!r} and then {second!r} for the same arguments. Nothing was stored. An identity must be stable."
+        )
     if first is None:
         return None
     return check_identity(first, what)
@@ -338,7 +343,7 @@ def check_identity(value: object, what: str) -> str:
         raise ValueError(f"{what} is blank or padded: {value!r}. Nothing was stored.")
     if len(value) > DEFAULTS.operation_id_max:
         raise ValueError(f"{what} is longer than {DEFAULTS.operation_id_max} characters. Nothing was stored.")
-    if any(0xD800 <= ord(character) < 0xE000 for character in value):
+    if not value.isascii() and any(0xD800 <= ord(character) < 0xE000 for character in value):
         raise ValueError(f"{what} holds a lone surrogate, which is not Unicode text. Nothing was stored.")
     return value
 
@@ -426,6 +431,14 @@ def _names(value: object, what: str) -> tuple[str, ...] | None:
     if not all(type(name) is str and name for name in names):
         raise TypeError(f"{what} must hold field names, not {value!r}")
     return names
+
+
+def _checked_type(arguments_type: Any) -> Any:
+    if arguments_type is not None:
+        from settled.arguments import arguments_schema  # pydantic is slow to import, and most contracts declare no type
+
+        arguments_schema(arguments_type)
+    return arguments_type
 
 
 def _optional_function(value: Any, what: str) -> Call | None:

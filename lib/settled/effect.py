@@ -51,7 +51,10 @@ class Effect:
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a direct call would be recorded nowhere."""
-        raise TypeError(f"{self.name} is an effect and is not called directly. Use {self.name}.submit(...) or app.execute({self.name}, ...)")
+        raise TypeError(
+            f"{self.name} is an effect and is not called directly. Nothing was sent. "
+            f"Use {self.name}.submit(...) or app.execute({self.name}, ...)"
+        )
 
     def __repr__(self) -> str:
         return f"Effect({self.contract!r})"

@@ -4,36 +4,43 @@ The caller is an incarnation: registered, locked, recorded, beating. A crash of 
 same operation ID finds the lease lost and goes on from what is proved.
 """
 
-import queue
+import os
 import threading
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from settled.core.errors import ConfigurationError, LedgerUnavailableError, OperationInProgressError
+from settled.core.errors import (
+    ConfigurationError,
+    ContractNotFoundError,
+    LedgerUnavailableError,
+    OperationInProgressError,
+    SettledError,
+)
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.words import Isolation, Status
-from settled.execution.job import End, Job, Key, Kind, Report
+from settled.execution.calls import Calls
+from settled.execution.job import Job
 from settled.execution.pool import Execution
 from settled.operation import Operation
 from settled.presence import Presence
 from settled.shell import Shell
 from settled.steps import show
 from settled.steps.claim import Claimed, claim_one
-from settled.steps.ends import Ended, record_ends
+from settled.steps.ends import Ended
 from settled.steps.jobs import handler_job
+from settled.steps.owing import Owing, not_read_back
+from settled.steps.rates import note_starts, starts_allowed
 from settled.steps.reconcile import prepare_probes, record_answer
 from settled.steps.recover import Examiner, recover_row
 from settled.steps.resolve import must_find
 from settled.steps.submit import Order, store_orders
-from settled.store.ledger import Transaction
 from settled.store.reads import ARGUMENTS, read_payload, read_row
-from settled.store.waiting import count_abandoned, count_running
+from settled.store.transaction import Transaction
+from settled.store.waiting import count_abandoned, count_running, find_stop_requested
 
 if TYPE_CHECKING:
     from settled.app import App
-
-RECORD_TRIES_MAX: Final = 5
-_PASSED_ON: Final = {"KeyboardInterrupt": KeyboardInterrupt, "SystemExit": SystemExit}
 
 
 class Inline:
@@ -46,7 +53,9 @@ class Inline:
         self._lock = threading.Lock()
         self._presence: Presence | None = None
         self._execution: Execution | None = None
-        self._waiting: dict[Key, queue.SimpleQueue[Report]] = {}
+        self._owing = Owing(self._shell, self._give_slot)
+        self._calls = Calls(self._owing.take_late)
+        self.pid = os.getpid()
 
     def close(self) -> None:
         """End what runs here, honestly, and leave the ledger."""
@@ -55,14 +64,19 @@ class Inline:
                 self._execution.close(kill=True)
                 self._execution.join(self._shell.limits.drain_seconds)
                 self._execution = None
+            with suppress(SettledError):  # what stays owed is found by the leases sweep: unknown, and never repeated
+                self._owing.settle()
             if self._presence is not None:
                 self._presence.close()
                 self._presence = None
 
     def execute(self, order: Order) -> Operation:
         """Store the request and claim it in one transaction, run it, record its end; or return what is known."""
-        presence = self._present()
         self._check_runnable(order)
+        presence = self._present()
+        self._executing()  # whatever may be missing is missing before the claim
+        with suppress(LedgerUnavailableError):
+            self._owing.settle()
         slot, claimed, now = None, None, self._shell.clock.now()
         try:
             with self._shell.ledger.write() as transaction:
@@ -88,12 +102,15 @@ class Inline:
             raise OperationInProgressError(operation_id, row.attempt)
         probed = row.status in (Status.OUTCOME_UNKNOWN, Status.QUARANTINED)
         if probed or (row.status is Status.PREPARED and row.open_attempts):
-            self._app.contract(row.contract)
+            if self._app.contract(row.contract).isolation == Isolation.PROCESS:
+                self._app.module_reference()  # a probe that no runner could import would be no answer, and spend one
             self._ask(row)
         return self._app.get(operation_id)
 
     def recover(self, operation_id: str) -> Row:
         """Run the leases step for one row and return it."""
+        with suppress(LedgerUnavailableError):
+            self._owing.settle()
         with self._shell.ledger.read() as transaction:
             row = must_find(transaction, operation_id)
         me = None if self._presence is None else self._presence.id
@@ -104,7 +121,9 @@ class Inline:
     def _check_runnable(self, order: Order) -> None:
         contract = order.contract
         if contract is None or not contract.has_handler:
-            raise ConfigurationError(f"contract {order.name!r} has no handler in this process. Nothing was stored. Use submit, and a worker")
+            raise ConfigurationError(f"contract {order.name!r} has no handler here. Nothing was stored. Use submit, and a worker")
+        if self._app.contracts.get(order.name) is not contract:
+            raise ContractNotFoundError(order.name, tuple(self._app.contracts))
         if contract.isolation == Isolation.PROCESS:
             self._app.module_reference()
             if getattr(contract.handler, "__module__", "") == "__main__":
@@ -125,78 +144,36 @@ class Inline:
         limit = terms.terms.concurrency
         if limit is not None and count_running(transaction, row.contract) + count_abandoned(transaction, row.contract) >= limit:
             return None
+        rate = terms.terms.rate_limit
+        if rate is not None and starts_allowed(transaction, row.contract, rate, now, 1) < 1:
+            return None
         stored = read_payload(transaction, row.id, ARGUMENTS)
-        assert self._presence is not None and stored is not None
-        return claim_one(self._shell, transaction, self._presence.id, row, self._shell.codec.decode(stored), now)
+        assert self._presence is not None
+        assert stored is not None
+        claimed = claim_one(self._shell, transaction, self._presence.id, row, self._shell.codec.decode(stored), now)
+        if claimed is not None:
+            note_starts(self._shell, transaction, [row.contract], now)
+        return claimed
 
     def _run(self, claimed: Claimed, slot: int | None, now: Moment, *, created: bool) -> Operation:
         job = handler_job(claimed, slot, now, self._shell.limits)
-        report, interrupt = self._wait_for(job)
-        row = self._record(Ended(claimed.row, report))
-        if slot is not None:
-            self._present().give_slot(slot)
-        with self._shell.ledger.read() as transaction:
-            op = show.full_snapshot(self._shell, transaction, row, created=created)
-        if interrupt is not None:
-            raise interrupt
-        passed_on = _PASSED_ON.get(report.error_class or "")
-        if report.end is End.RAISED and passed_on is not None:
-            raise passed_on(report.error_text or "")
-        return op
+        ran = self._calls.run(self._executing(), job, lambda: self._stop_wanted(job))
+        row = self._owing.record(Ended(claimed.row, ran.report, by_person=ran.by_person), slot)
+        if ran.interrupt is not None:
+            raise ran.interrupt
+        try:
+            with self._shell.ledger.read() as transaction:
+                return show.full_snapshot(self._shell, transaction, row, created=created)
+        except LedgerUnavailableError as error:
+            raise not_read_back(row, ran.report, error) from error
 
-    def _wait_for(self, job: Job) -> tuple[Report, BaseException | None]:
-        """Start the job and wait for its report; an interrupt of this thread stops the handler and is passed on later."""
-        answers: queue.SimpleQueue[Report] = queue.SimpleQueue()
-        with self._lock:
-            self._waiting[job.key] = answers
-        execution = self._executing()
-        execution.start(job)
-        interrupt: BaseException | None = None
-        while True:
-            try:
-                return answers.get(), interrupt
-            except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and its like: record first, then pass it on
-                interrupt = error
-                execution.stop(job.key)
-
-    def _arrived(self, report: Report) -> None:
-        with self._lock:
-            answers = self._waiting.pop(report.job.key, None) if not report.late else None
-        if answers is not None:
-            answers.put(report)
-        elif report.job.kind is Kind.HANDLER:
-            self._late(report)
-
-    def _late(self, report: Report) -> None:
-        """Keep what a handler said after it was given up."""
-        with self._shell.ledger.write() as transaction:
-            row = read_row(transaction, report.job.row)
-            record_ends(self._shell, transaction, [Ended(row, report)], self._shell.clock.now())
-
-    def _record(self, ended: Ended) -> Row:
-        """Record an end, and try again for a while: the handler has run, and nothing may repeat it."""
-        for tried in range(1, RECORD_TRIES_MAX + 1):
-            try:
-                with self._shell.ledger.write() as transaction:
-                    return record_ends(self._shell, transaction, [ended], self._shell.clock.now())[0].row
-            except LedgerUnavailableError as error:
-                if tried == RECORD_TRIES_MAX:
-                    raise self._not_recorded(ended, error) from error
-                show.sleep(min(0.05 * 2**tried, 1.0))
-        raise AssertionError("unreachable")
-
-    @staticmethod
-    def _not_recorded(ended: Ended, error: LedgerUnavailableError) -> LedgerUnavailableError:
-        report, row = ended.report, ended.row
-        return LedgerUnavailableError(
-            f"operation {row.operation_id!r} was dispatched (attempt {row.attempt}) and its handler ended as {report.end.value}, "
-            f"but that could not be recorded: {error} It stays unknown until it is probed. Do not repeat it.",
-            operation_id=row.operation_id,
-            attempt=row.attempt,
-            observed=report.end.value,
-            output=report.output,
-            provider_operation_id=report.provider_operation_id,
-        )
+    def _stop_wanted(self, job: Job) -> bool:
+        """Return whether a person asked for this handler to be stopped, here or from another process."""
+        try:
+            with self._shell.ledger.read() as transaction:
+                return job.row in find_stop_requested(transaction, self._present().id)
+        except LedgerUnavailableError:
+            return False  # asked again soon
 
     # ------------------------------------------------------------------ known already
 
@@ -224,13 +201,17 @@ class Inline:
             fresh = read_row(transaction, row.id)
             prepared = prepare_probes(self._shell, transaction, [fresh], presence.id, self._shell.clock.now())
         for asking in prepared.asking:
-            report, interrupt = self._wait_for(asking.job)
+            ran = self._calls.run(self._executing(), asking.job)
             with self._shell.ledger.write() as transaction:
-                record_answer(self._shell, transaction, report, asking.started, presence.id, self._shell.clock.now())
-            if interrupt is not None:
-                raise interrupt
+                record_answer(self._shell, transaction, ran.report, asking.started, presence.id, self._shell.clock.now())
+            if ran.interrupt is not None:
+                raise ran.interrupt
 
     # ------------------------------------------------------------------ presence
+
+    def _give_slot(self, slot: int) -> None:
+        if self._presence is not None:
+            self._presence.give_slot(slot)
 
     def _present(self) -> Presence:
         with self._lock:
@@ -245,16 +226,18 @@ class Inline:
         with self._lock:
             if self._execution is None:
                 limits = self._shell.limits
-                needs_runner = any(contract.isolation == Isolation.PROCESS for contract in self._app.contracts.values())
-                reference = self._app.module_reference() if needs_runner else None
+                reference = None
+                with suppress(ConfigurationError):  # told to whoever executes a handler that needs it
+                    reference = self._app.module_reference()
                 self._execution = Execution(
                     resolve=self._app.contract,
-                    arrived=self._arrived,
+                    arrived=self._calls.arrived,
                     clock=self._shell.clock.now,
                     app_ref=reference,
                     slots=limits.slots,
                     process_slots=limits.process_runners_max,
                     probe_slots=limits.probe_slots,
+                    redact=self._app.redact,
                     recorder=presence.recorder,
                     incarnation=presence.incarnation,
                 )

@@ -4,14 +4,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
 from settled.core.errors import EffectFailedError, ResultUnavailableError, UnresolvedError
+from settled.core.evidence import compose
 from settled.core.history import Attempt, History, Observation, outcome_of_attempt
 from settled.core.moment import SECOND_US
 from settled.core.row import Row, outcome_of
-from settled.core.words import FAILED_STATUSES, SETTLED, NextAction, Outcome, Status
+from settled.core.words import FAILED_STATUSES, SETTLED, ClosedBy, EventType, NextAction, Outcome, Status
 
 _NEXT: Final = {
     Status.PREPARED: NextAction.WAIT,
@@ -22,6 +24,9 @@ _NEXT: Final = {
     Status.REJECTED: NextAction.DO_NOT_RETRY,
     Status.CANCELLED: NextAction.DO_NOT_RETRY,
 }
+
+
+_VERIFIES: Final = (EventType.PROBE_COMMITTED, EventType.PROBE_ABSENT, EventType.PROBE_PENDING, EventType.PROBE_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +97,9 @@ class Operation:
 
 _MESSAGES: Final = {
     NextAction.WAIT: "Operation {self.operation_id} is {self.status}: not confirmed yet, do not repeat it. Wait for it.",
-    NextAction.ASK_HUMAN: "Operation {self.operation_id} is quarantined ({self.reason}): not confirmed, do not repeat it. A person must decide.",
+    NextAction.ASK_HUMAN: (
+        "Operation {self.operation_id} is quarantined ({self.reason}): not confirmed, do not repeat it. A person must decide."
+    ),
     NextAction.USE_RESULT: "Operation {self.operation_id} is confirmed: use its result.",
     NextAction.DO_NOT_RETRY: "Operation {self.operation_id} is {self.status}: the effect did not happen. Do not retry it under this ID.",
 }
@@ -136,11 +143,12 @@ def snapshot(
         output=None if output_text is None else json.loads(output_text),
         has_output=output_text is not None,
         evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
-        attempt_records=() if history is None else tuple(_record(one) for one in history.attempts),
-        metadata=MappingProxyType({} if metadata_text is None else json.loads(metadata_text)),
+        attempt_records=() if history is None else tuple(_record(one, row, history) for one in history.attempts),
+        metadata=_read_only({} if metadata_text is None else json.loads(metadata_text)),
     )
 
 
+@lru_cache(maxsize=64)  # what was just submitted was created, updated and falls due at one time
 def at(wall_us: int) -> datetime:
     """Return stored microseconds as an aware time in UTC."""
     return datetime.fromtimestamp(wall_us // SECOND_US, UTC).replace(microsecond=wall_us % SECOND_US)
@@ -157,12 +165,21 @@ def _evidence(seen: Observation) -> Mapping[str, Any]:
             "attempt": seen.attempt,
             "at": at(seen.at_us),
             "verdict": seen.verdict.value,
-            "facts": MappingProxyType(facts),
+            "facts": _read_only(facts),
         }
     )
 
 
-def _record(attempt: Attempt) -> Mapping[str, Any]:
+def _read_only(value: Any) -> Any:
+    """Return plain data that nobody can change: what was evidence for one reader must stay it for the next."""
+    if isinstance(value, dict):
+        return MappingProxyType({name: _read_only(one) for name, one in value.items()})
+    return tuple(_read_only(one) for one in value) if isinstance(value, list) else value
+
+
+def _record(attempt: Attempt, row: Row, history: History) -> Mapping[str, Any]:
+    verification = _verification(attempt, history)
+    composed = outcome_of_attempt(attempt) if attempt.closed_by is not None else compose(attempt.execution, verification)[0]
     return MappingProxyType(
         {
             "number": attempt.number,
@@ -172,16 +189,41 @@ def _record(attempt: Attempt) -> Mapping[str, Any]:
             "worker": attempt.worker,
             "end": None if attempt.end is None else attempt.end.value,
             "execution": None if attempt.execution is None else attempt.execution.value,
-            "outcome": outcome_of_attempt(attempt).value,
+            "verification": None if verification is None else verification.value,
+            "outcome": (composed or Outcome.UNKNOWN).value,
             "error": attempt.error,
+            "error_class": _class_of(attempt.error),
             "retryable": attempt.retryable,
             "fence": "may_still_run" if attempt.fence is None else attempt.fence.value,
             "fenced_at": None if attempt.fenced is None else at(attempt.fenced.wall_us),
             "closed_by": "open" if attempt.closed_by is None else attempt.closed_by.value,
             "interruption": attempt.interruption,
+            "decision": _decision(attempt, row),
             "basis": attempt.basis,
         }
     )
+
+
+def _verification(attempt: Attempt, history: History) -> Outcome | None:
+    """Return what was observed of an attempt from outside its own code, None where nobody looked."""
+    if attempt.closed_by is ClosedBy.TERMINAL_ABSENCE:
+        return Outcome.FAILED
+    asked = [one for one in history.observations if one.attempt == attempt.number and one.type in _VERIFIES]
+    if any(one.confirms for one in asked):
+        return Outcome.CONFIRMED
+    return Outcome.UNKNOWN if asked else None
+
+
+def _decision(attempt: Attempt, row: Row) -> str | None:
+    """Say whether another attempt was allowed to follow; None while that is open."""
+    if attempt.basis is not None:
+        return "retry"
+    return "stop" if row.status in SETTLED or row.status is Status.QUARANTINED else None
+
+
+def _class_of(error: str | None) -> str | None:
+    name = (error or "").partition(":")[0]
+    return name if name.isidentifier() else None
 
 
 def _plain(value: Any) -> Any:

@@ -123,6 +123,7 @@ def ready_run_directory(path: Path) -> Path:
         pass
     except OSError as error:
         raise ConfigurationError(
-            f"the folder {path} for locks and doorbells cannot be made ({error.strerror}). Nothing was started. Check the mode of its folder."
+            f"the folder {path} for locks and doorbells cannot be made ({error.strerror}). "
+            f"Nothing was started. Check the mode of its folder."
         ) from error
     return path

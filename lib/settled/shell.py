@@ -17,9 +17,10 @@ from settled.core.limits import DEFAULTS, Limits
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.terms import Terms
-from settled.store.ledger import Ledger, Transaction
+from settled.store.ledger import Ledger
 from settled.store.reads import highest_wall_us, read_history
 from settled.store.snapshots import keep_terms, read_terms
+from settled.store.transaction import Transaction
 
 
 class Codec(Protocol):

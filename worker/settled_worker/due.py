@@ -4,6 +4,8 @@ A clock that was set back must not delay what waits by the size of the step; one
 retry or a probe early, which the bounds (judged on the boot clock) do not care about.
 """
 
+import threading
+
 from settled.clock import Clock
 from settled.core.moment import Moment
 
@@ -14,10 +16,13 @@ class DueClock:
     def __init__(self, clock: Clock) -> None:
         self._last: Moment = clock.now()
         self._due_us = self._last.wall_us
+        self._lock = threading.Lock()
 
     def wall_us(self, now: Moment) -> int:
         """Return the wall clock by which rows are due at `now`."""
-        passed = max(0, now.boot_us - self._last.boot_us)
-        self._due_us = max(now.wall_us, self._due_us + passed)
-        self._last = now
-        return self._due_us
+        with self._lock:
+            passed = max(0, now.boot_us - self._last.boot_us)
+            self._due_us = max(now.wall_us, self._due_us + passed)
+            if passed:
+                self._last = now
+            return self._due_us

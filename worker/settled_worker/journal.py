@@ -1,5 +1,6 @@
 """Log what was recorded, after it was: a line for each batch, and a line of its own for whatever is not confirmed."""
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from settled.core.fold import Event
@@ -23,13 +24,17 @@ class LogJournal:
         log.info("worker.recorded", confirmed=confirmed, other=len(settled) - confirmed)
         for one in settled:
             if one.error is not None:
-                log.error("operation.result_refused_by_store", operation_id=one.row.operation_id, attempt=one.row.attempt, error=str(one.error))
+                of, number = one.row.operation_id, one.row.attempt
+                log.error("operation.result_refused_by_store", operation_id=of, attempt=number, error=str(one.error))
             log_moves(one.row, one.events)
 
 
 def log_moves(row: Row, events: Iterable[Event]) -> None:
     """Log the moves of one operation by their event names."""
+    tells_all = log.takes(logging.DEBUG)
     for event in events:
+        if event.status is Status.CONFIRMED and not tells_all:
+            continue
         write = log.debug if event.status is Status.CONFIRMED else log.warning if event.status in _WARNED else log.info
         if event.type is EventType.QUARANTINED:
             write = log.error

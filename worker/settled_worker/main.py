@@ -1,13 +1,18 @@
 """Start a worker from settings: what `settled worker run` calls."""
 
+import os
+
 from settled.app import App
 from settled.config.loading import Loaded
+from settled.opening import CONFIG_VARIABLE
 from settled_worker.worker import Worker
 
 
 def run_worker(app: App, *, loaded: Loaded, app_ref: str, once: bool = False, paused: bool = False) -> int:
     """Run a worker until it is told to end; return its exit code. Raises ConfigurationError for what no retry can mend."""
     app.reference = app_ref
+    if loaded.config_file is not None:
+        os.environ[CONFIG_VARIABLE] = str(loaded.config_file.absolute())  # runners read the same file
     app.shell.overrides.update(overrides_of(loaded))
     return Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused).run()
 

@@ -15,12 +15,12 @@ from settled.core.row import Row
 from settled.core.words import Isolation
 from settled.execution.job import End, Job, Kind, Report
 from settled.shell import Shell
-from settled.steps.claim import Claimed, claim_due
+from settled.steps.claim import Claimed, Refuses, claim_due
 from settled.steps.ends import Ended, Settled, record_ends
 from settled.steps.jobs import handler_job
 from settled.steps.reconcile import Asking, record_answer
-from settled.store.ledger import Transaction
 from settled.store.reads import ARGUMENTS, read_payload, read_row
+from settled.store.transaction import Transaction
 from settled.store.waiting import find_leased, find_stop_requested, next_due_us
 from settled_worker.ports import Journal, Room, Slots
 
@@ -48,6 +48,7 @@ class Pump:
     slots: Slots
     room: Room
     journal: Journal
+    refuses: Refuses | None = None
     claiming: bool = True
     flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
     asking: dict[tuple[int, int], Asking] = field(default_factory=dict)
@@ -67,9 +68,11 @@ class Pump:
         try:
             with self.shell.ledger.write() as transaction:
                 settled = self._record(transaction, batch, now)
-                claimed = self._again(transaction) if self._in_doubt else []
-                if self.claiming:
-                    claimed += claim_due(self.shell, transaction, self.me, self._free, now, now.wall_us if due_us is None else due_us)
+                claimed = self._again(transaction, now) if self._in_doubt and self.claiming else []
+                if self.claiming and not claimed:  # what is taken up again holds slots that `_free` still counts
+                    claimed = claim_due(
+                        self.shell, transaction, self.me, self._free, now, now.wall_us if due_us is None else due_us, self.refuses
+                    )
                 for one in claimed:
                     taken.append(self.slots.take_slot(one.row.id, one.row.attempt))
                 stops = self._stops(transaction) if self.flights else []
@@ -83,8 +86,9 @@ class Pump:
         for _ in batch:
             self._pending.popleft()
         self._forget(batch)
+        jobs = [self._take_off(one, slot, now) for one, slot in zip(claimed, taken, strict=True)]
         self.journal.settled(settled)
-        return Starts([self._take_off(one, slot, now) for one, slot in zip(claimed, taken, strict=True)], stops)
+        return Starts(jobs, stops)
 
     def asks(self, asking: Iterable[Asking]) -> None:
         """Expect the answers of probes that a sweep holds and starts."""
@@ -95,10 +99,20 @@ class Pump:
         """Claim no more, and record what is stopped from now on as stopped by the shutdown."""
         self.claiming, self._shutting_down = False, True
 
+    def stop_wanted(self) -> bool:
+        """Whether a person wants a handler of ours stopped that is not being stopped yet."""
+        if not self.flights:
+            return False
+        with self.shell.ledger.read() as transaction:
+            wanted = set(find_stop_requested(transaction, self.me))
+        return any(key[0] in wanted and key not in self._stopping for key in self.flights)
+
     def next_due_us(self) -> int | None:
         """Return when something to claim falls due, by the wall clock; None where nothing waits."""
+        refuses = self.refuses or (lambda name: False)
+        names = [name for name, one in self.shell.contracts.items() if one.has_handler and not refuses(name)]
         with self.shell.ledger.read() as transaction:
-            return next_due_us(transaction, [name for name, one in self.shell.contracts.items() if one.has_handler])
+            return next_due_us(transaction, names)
 
     @property
     def owes(self) -> int:
@@ -125,8 +139,12 @@ class Pump:
         interruption = "shutdown" if self._shutting_down and report.end is End.STOPPED else None
         return Ended(row, report, by_person=key in self._stopping and report.end is End.STOPPED, interruption=interruption)
 
-    def _again(self, transaction: Transaction) -> list[Claimed]:
-        """Take up claims whose commit was not acknowledged: the rows show whether they are ours, and no handler was started."""
+    def _again(self, transaction: Transaction, now: Moment) -> list[Claimed]:
+        """Take up claims whose commit was not acknowledged: the rows show whether they are ours, and no handler was started.
+
+        One that repeats an open attempt is given no time to enter: it ends as never entered, and is claimed anew by the
+        guarantee as it then stands.
+        """
         found = []
         for row in find_leased(transaction, self.me, 0, self.shell.limits.batch_max):
             if (row.id, row.attempt) in self.flights:
@@ -134,7 +152,8 @@ class Pump:
             stored = read_payload(transaction, row.id, ARGUMENTS)
             if stored is not None and row.contract in self.shell.contracts:
                 terms = self.shell.terms_here(row.contract)
-                found.append(Claimed(row, self.shell.codec.decode(stored), terms, None))
+                enter_by = now.boot_us - 1 if row.open_attempts > 1 else None
+                found.append(Claimed(row, self.shell.codec.decode(stored), terms, enter_by))
         return found
 
     def _stops(self, transaction: Transaction) -> list[tuple[Kind, int, int]]:

@@ -62,7 +62,7 @@ class RunLog:
         try:
             with self.ledger.write() as transaction:
                 record_run(transaction, name, started.wall_us, ended.wall_us, swept.examined, swept.moved, swept.errors, note)
-        except Exception as error:  # the run itself is done
+        except Exception as error:  # noqa: BLE001 - the run itself is done
             log.warning("sweep.run_not_stored", sweep=name, error=str(error))
         return swept
 

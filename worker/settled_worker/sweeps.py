@@ -4,7 +4,7 @@ Promise: a sweep never raises out of its schedule, one bad row never ends a batc
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from settled.core.case import Case
@@ -15,13 +15,15 @@ from settled.core.fold import Event
 from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.derive import derive_waiting
+from settled.steps.readable import put_aside
 from settled.steps.reconcile import Asking, prepare_probes
 from settled.steps.recover import Examiner, clear_away, recover_leases
 from settled.store import waiting, workers
-from settled.store.ledger import Transaction
 from settled.store.maintenance import checkpoint
 from settled.store.reads import read_row
+from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
+from settled_worker.due import DueClock
 from settled_worker.journal import log, log_moves
 
 SWEEPS: Final = ("leases", "reconcile", "escalate", "checkpoint", "retention")
@@ -45,6 +47,11 @@ class Sweeper:
     me: int
     ask: Ask
     probe_room: Callable[[], int]
+    _due: DueClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Follow the clock from here on."""
+        self._due = DueClock(self.shell.clock)
 
     def run(self, name: str) -> Swept:
         """Run a sweep once by its name."""
@@ -71,20 +78,21 @@ class Sweeper:
         with self.shell.ledger.read() as transaction:
             next_us = waiting.next_probe_us(transaction, names)
         now = self.shell.clock.now()
-        if next_us is None or next_us > now.wall_us or room < 1:
+        due_us = self._due.wall_us(now)
+        if next_us is None or next_us > due_us or room < 1:
             return Swept(derived, derived)
         errors = 0
         with self.shell.ledger.write() as transaction:
             asking: list[Asking] = []
             moved: list[tuple[Row, Sequence[Event]]] = []
-            rows = waiting.find_probe_due(transaction, names, now.wall_us, min(room, self.shell.limits.batch_max))
+            rows = waiting.find_probe_due(transaction, names, due_us, min(room, self.shell.limits.batch_max))
             for row in rows:
                 try:
                     prepared = prepare_probes(self.shell, transaction, [row], self.me, now)
                 except LedgerStateError as error:
                     errors += 1
                     log.error("sweep.row_left_alone", sweep="reconcile", operation_id=row.operation_id, error=str(error))
-                    waiting.reschedule(transaction, row, now.wall_us + 60_000_000)
+                    put_aside(transaction, row, now.wall_us)
                     continue
                 asking += prepared.asking
                 moved += prepared.moved
@@ -124,7 +132,7 @@ class Sweeper:
         """Decide for every row that `find` returns, each in a transaction of its own after the first look."""
         now = self.shell.clock.now()
         with self.shell.ledger.read() as transaction:
-            rows = find(transaction, now.wall_us, self.shell.limits.batch_max)
+            rows = find(transaction, self._due.wall_us(now), self.shell.limits.batch_max)
         moved = errors = 0
         for seen in rows:
             try:

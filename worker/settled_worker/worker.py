@@ -6,10 +6,9 @@ SIGTERM or SIGINT: claim no more, let running handlers end for a while, record, 
 import os
 import select
 import signal
-from collections import deque
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import FrameType
+from functools import partial
 from typing import Final
 
 from settled.app import App
@@ -22,66 +21,27 @@ from settled.execution.job import Report
 from settled.execution.pool import Execution
 from settled.logs import get_log
 from settled.presence import Presence
-from settled.steps.recover import Examiner
 from settled.steps.reconcile import Asking
+from settled.steps.recover import Examiner
+from settled.steps.refusing import tell_refused
+from settled_worker.checks import check_contracts
 from settled_worker.due import DueClock
 from settled_worker.journal import LogJournal
 from settled_worker.pump import Pump, Starts
 from settled_worker.schedule import RunLog, Schedule
 from settled_worker.sweeps import Sweeper
+from settled_worker.wake import Wake
 
 log = get_log("settled.worker")
 _STORE_PAUSE_SECONDS: Final = 0.2
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-@dataclass(slots=True)
-class Wake:
-    """A pipe that any thread, and a signal handler, may write to in order to wake the loop."""
-
-    reader: int = -1
-    writer: int = -1
-    reports: deque[Report] = field(default_factory=deque)
-    signals: int = 0
-
-    def open(self) -> None:
-        """Make the pipe; neither end ever blocks."""
-        self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def arrived(self, report: Report) -> None:
-        """Take a report; only the first of a batch has to wake the loop."""
-        self.reports.append(report)
-        if len(self.reports) == 1:
-            self.ring()
-
-    def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Count a signal. Nothing else is safe inside a handler."""
-        self.signals += 1
-        self.ring()
-
-    def ring(self) -> None:
-        """Wake the loop; a full pipe wakes it just as well."""
-        try:
-            os.write(self.writer, b"!")
-        except (BlockingIOError, OSError):
-            return
-
-    def drain(self) -> None:
-        """Take what woke the loop."""
-        try:
-            while os.read(self.reader, 512):
-                pass
-        except (BlockingIOError, OSError):
-            return
-
-    def take(self) -> list[Report]:
-        """Return the reports that have come."""
-        return [self.reports.popleft() for _ in range(len(self.reports))]
-
-    def close(self) -> None:
-        """Close both ends."""
-        os.close(self.reader)
-        os.close(self.writer)
+_SIGNALS_TO_STOP_NOW: Final = 2
+_RUNNERS_AHEAD: Final = 2  # ready before the first claim; more are started as they are needed
+_FIRST_RUNNER_SECONDS_MAX: Final = 10.0  # then a claim shows what is wrong
+_GATHER_SECONDS: Final = 0.0003
+_GATHER_LOOKS: Final = 4
+_READY_LOOK_SECONDS: Final = 0.05
+_FINDING: Final = ("leases", "reconcile", "escalate")
 
 
 class Worker:
@@ -96,6 +56,9 @@ class Worker:
         self._due = DueClock(self._clock)
         self._paused = paused
         self._seen_boot_us = 0
+        self._told_refused: set[str] = set()
+        self._started_us = self._clock.monotonic_us()
+        self._first_runner_seen = False  # once: later ones start while others serve, or after a supervisor was lost
 
     def run(self) -> int:
         """Work until a signal says otherwise. Raises ConfigurationError for what no retry can mend."""
@@ -129,6 +92,7 @@ class Worker:
             slots=workers.slots,
             process_slots=runners,
             probe_slots=self._limits.probe_slots,
+            redact=self._app.redact,
             recorder=self._presence.recorder,
             incarnation=self._presence.incarnation,
         )
@@ -137,6 +101,7 @@ class Worker:
             me=self._presence.id,
             slots=self._presence,
             room=self._room,
+            refuses=self._refuses,
             journal=LogJournal(),
             claiming=not self._paused,
         )
@@ -150,6 +115,8 @@ class Worker:
         self._runs = RunLog(self._shell.ledger, self._clock)
         self._schedule = Schedule(self._settings.sweeps, self._runs, self._sweeper.run)
         self._bell = self._hang_bell()
+        if any(one.has_handler and one.isolation == Isolation.PROCESS for one in self._app.contracts.values()):
+            self._execution.warm_up(min(runners, _RUNNERS_AHEAD))
         log.info(
             "worker.started",
             database=str(self._shell.ledger.path),
@@ -157,30 +124,52 @@ class Worker:
             contracts=sorted(self._app.contracts),
             paused=self._paused,
         )
+        if self._shell.ledger.misplaced:
+            log.error(
+                "worker.ledger_is_a_copy",
+                database=str(self._shell.ledger.path),
+                differs=list(self._shell.ledger.misplaced),
+                then="nothing is dispatched from it; run: settled db adopt --reason …",
+            )
 
     def _work(self) -> None:
         if self._once:
-            for name in ("leases", "reconcile", "escalate"):
-                self._runs.run(name, lambda name=name: self._sweeper.run(name))  # type: ignore[misc]
-        else:
-            self._runs.run("leases", self._sweeper.leases)  # a dead worker's rows are examined before anything else
-            self._schedule.start()
+            self._work_once()
+            return
+        self._runs.run("leases", self._sweeper.leases)  # a dead worker's rows are examined before anything else
+        self._schedule.start()
         rung = True
         while not self._wake.signals:
             busy = self._tick(rung=rung)
-            if self._once and not busy and self._is_done():
-                return
             rung = self._sleep(0.0 if busy else self._pause())
+
+    def _work_once(self) -> None:
+        """Sweep and dispatch in turns until a round of sweeps finds nothing due: each may leave something to the other."""
+        while not self._wake.signals:
+            found = self._sweep_once()
+            rung = True
+            while not self._wake.signals:
+                busy = self._tick(rung=rung)
+                if not busy and self._is_done():
+                    break
+                rung = self._sleep(0.0 if busy else self._pause())
+            if not found:
+                return
+
+    def _sweep_once(self) -> bool:
+        """Run the sweeps that find work; return whether they found some. A row that no sweep can move is no work."""
+        leases, reconcile, escalate = (self._runs.run(name, partial(self._sweeper.run, name)) for name in _FINDING)
+        return bool(leases.moved or reconcile.examined or escalate.moved)
 
     def _tick(self, *, rung: bool) -> bool:
         """Do one step where there may be something to do; return whether another one should follow at once."""
         now = self._clock.now()
         self._presence.beat()
         self._tell_alive(now.boot_us)
-        arrived = self._wake.take()
+        arrived = self._gather()
         due_us = self._due.wall_us(now)
         try:
-            if not (arrived or rung or self._pump.owes or self._is_due(due_us)):
+            if not (arrived or rung or self._pump.owes or self._is_due(due_us) or self._pump.stop_wanted()):
                 return False
             starts = self._pump.step(now, arrived, due_us=due_us)
             arrived = []
@@ -189,7 +178,17 @@ class Worker:
             self._sleep(_STORE_PAUSE_SECONDS)
             return False
         self._begin(starts)
-        return bool(starts.jobs) and bool(self._wake.reports) or self._pump.owes > 0
+        self._tell_refused()
+        return (bool(starts.jobs) and bool(self._wake.reports)) or self._pump.owes > 0
+
+    def _gather(self) -> list[Report]:
+        """Take the reports that have come. While several handlers run, wait a moment for more: one commit carries them all."""
+        enough = len(self._pump.flights) // 2
+        for _ in range(_GATHER_LOOKS):
+            if not 0 < len(self._wake.reports) < enough:
+                break
+            time.sleep(_GATHER_SECONDS)
+        return self._wake.take()
 
     def _begin(self, starts: Starts) -> None:
         for job in starts.jobs:
@@ -202,9 +201,8 @@ class Worker:
         self._pump.claiming = False
         self._schedule.close()
         until_us = self._clock.monotonic_us() + int(self._settings.worker.drain_seconds * SECOND_US)
-        signals = self._wake.signals
         log.info("worker.draining", running=len(self._pump.flights))
-        while self._busy() and self._clock.monotonic_us() < until_us and self._wake.signals <= signals:
+        while self._busy() and self._clock.monotonic_us() < until_us and self._wake.signals < _SIGNALS_TO_STOP_NOW:
             self._tick(rung=False)
             self._sleep(0.05)
         if self._busy():
@@ -237,7 +235,10 @@ class Worker:
         return bool(self._pump.flights or self._pump.asking or self._pump.owes or self._wake.reports)
 
     def _is_done(self) -> bool:
-        return not self._busy() and not self._is_due(self._due.wall_us(self._clock.now()))
+        try:
+            return not self._busy() and not self._is_due(self._due.wall_us(self._clock.now()))
+        except LedgerUnavailableError:
+            return False
 
     def _is_due(self, due_us: int) -> bool:
         if not self._pump.claiming:
@@ -246,20 +247,34 @@ class Worker:
         return following is not None and following <= due_us
 
     def _room(self, isolation: Isolation) -> int:
-        if self._execution.abandoned >= self._settings.worker.abandoned_max:
-            return 0
+        """While the first runner still imports the app its time would count against a handler's: claim none, for a while."""
+        if isolation is Isolation.PROCESS and not self._first_runner_seen:
+            waited_us = self._clock.monotonic_us() - self._started_us
+            self._first_runner_seen = self._execution.ready_runners > 0 or waited_us >= _FIRST_RUNNER_SECONDS_MAX * SECOND_US
+            if not self._first_runner_seen:
+                return 0
         return self._execution.free(isolation)
+
+    def _refuses(self, contract: str) -> bool:
+        """At the limit of abandoned handlers those contracts wait whose handlers hang; the others go on."""
+        execution = self._execution
+        return execution.abandoned >= self._settings.worker.abandoned_max and execution.abandoned_of(contract) > 0
 
     def _pause(self) -> float:
         """Sleep until the next row falls due, at most one poll."""
         poll = self._settings.worker.poll_seconds
         if not self._pump.claiming:
             return poll
-        following = self._pump.next_due_us()
+        try:
+            following = self._pump.next_due_us()
+        except LedgerUnavailableError:
+            return poll  # the next tick meets the same error, where it is told and waited for
         if following is None:
             return poll
         left = (following - self._due.wall_us(self._clock.now())) / SECOND_US
-        return min(poll, max(left, 0.0)) if left > 0 else poll
+        if left > 0:
+            return min(poll, left)
+        return poll if self._room(Isolation.PROCESS) else min(poll, _READY_LOOK_SECONDS)
 
     def _sleep(self, seconds: float) -> bool:
         """Wait for a bell, a report or a signal; return whether a bell was rung."""
@@ -287,31 +302,21 @@ class Worker:
         except SettledError as error:
             log.warning("worker.row_not_refreshed", error=str(error))
 
+    def _tell_refused(self) -> None:
+        """Tell people which contracts wait here because their handlers hang, whenever that changes."""
+        refused = {name for name in self._app.contracts if self._refuses(name)} if self._execution.abandoned else set()
+        if refused == self._told_refused:
+            return
+        log.warning("worker.contracts_wait", reason="abandoned_limit", contracts=sorted(refused), abandoned=self._execution.abandoned)
+        try:
+            tell_refused(self._shell, self._presence.id, refused)
+            self._told_refused = refused
+        except LedgerUnavailableError as error:
+            log.warning("worker.refusal_not_told", error=str(error))
+
     def _hang_bell(self) -> Doorbell | None:
         try:
             return Doorbell.listen(self._presence.run_directory, self._presence.incarnation.id)
         except ConfigurationError as error:
             log.warning("worker.no_doorbell", error=str(error))
             return None
-
-
-def check_contracts(app: App) -> None:
-    """Refuse contracts that this worker could never run. Raises ConfigurationError naming the first."""
-    for name, contract in app.contracts.items():
-        try:
-            terms = contract.terms
-        except ValueError as error:
-            raise ConfigurationError(f"contract {name!r} cannot be used: {error}. Nothing was started.") from error
-        if contract.has_handler and terms.isolation == Isolation.PROCESS:
-            _check_importable(name, contract.handler)
-
-
-def _check_importable(name: str, handler: object) -> None:
-    qualified = getattr(handler, "__qualname__", "")
-    if "<lambda>" in qualified or "<locals>" in qualified:
-        raise ConfigurationError(
-            f"the handler of {name!r} ({qualified}) is defined inside a function, so that no runner can import it. "
-            f"Nothing was started. Define it at the top of a module, or declare isolation='thread'"
-        )
-
-

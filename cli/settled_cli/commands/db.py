@@ -1,4 +1,4 @@
-"""`settled db`: upgrade, check or read the ledger."""
+"""`settled db`: upgrade, check, adopt or read the ledger."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from settled.store.creation import Journal
 from settled.store.journal import set_journal
 from settled.store.revisions import upgrade as upgrade_schema
 from settled_cli.commands.audit import check as audit_check
-from settled_cli.invocation import Invocation, Refused, Verbs
-from settled_cli.opening import ledger_file, missing
+from settled_cli.invocation import Invocation, Refused, Verbs, usage_errors
+from settled_cli.opening import ledger_file, missing, open_app
 from settled_cli.render import emit
 from settled_cli.sql_shell import run_shell
 from settled_cli.workers import held_locks
@@ -17,7 +17,7 @@ from settled_cli.workers import held_locks
 
 @click.group(cls=Verbs)
 def db() -> None:
-    """Upgrade, check or read the ledger."""
+    """Upgrade, check, adopt or read the ledger."""
 
 
 @db.command()
@@ -44,6 +44,18 @@ def journal(invocation: Invocation, mode: Journal) -> None:
     path = _alone(invocation, "journal")
     had = set_journal(path, mode)
     emit(invocation, {"database": str(path), "before": had, "after": mode})
+
+
+@db.command()
+@click.option("--reason", required=True, help="Why this copy is the ledger from now on; kept with your user name.")
+@click.option("--moved", is_flag=True, help="You assert that the old place was stopped first and is gone: rows stay as they are.")
+@click.pass_obj
+def adopt(invocation: Invocation, reason: str, moved: bool) -> None:
+    """Take a copied or moved ledger over. Without --moved every unsettled operation becomes unknown: it may have been dispatched since."""
+    _alone(invocation, "adopt")
+    with usage_errors():
+        marked = open_app(invocation).adopt(reason=reason, moved=moved)
+    emit(invocation, {"adopted": True, "moved": moved, "restored": marked})
 
 
 @db.command()

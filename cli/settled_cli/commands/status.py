@@ -20,6 +20,7 @@ def status(invocation: Invocation) -> None:
     seen = survey(app)
     answer: dict[str, Any] = {
         "database": str(app.ledger.path),
+        "paused": "restored" if app.ledger.misplaced else None,
         "counts": seen.by_status,
         "oldest": {one.value: utc(since) for one, since in seen.oldest_us.items()},
         "unknown": by_contract(seen, Status.OUTCOME_UNKNOWN),
@@ -31,6 +32,8 @@ def status(invocation: Invocation) -> None:
         emit(invocation, answer)
         return
     write(f"{answer['database']}\n\n")
+    if answer["paused"]:
+        write("This ledger is a copy, or was moved: nothing is dispatched from it. See: settled doctor\n\n")
     counted = [{"status": name, "count": count, "oldest": answer["oldest"].get(name)} for name, count in seen.by_status.items()]
     show_table(counted, ("status", "count", "oldest"))
     waiting = [{"contract": name, "unknown": answer["unknown"].get(name, 0), "quarantined": answer["quarantined"].get(name, 0)}

@@ -96,7 +96,7 @@ class WorkerSettings(Section):
     @classmethod
     def _beats_fit_the_lease(cls, beat_seconds: float, info: ValidationInfo) -> float:
         lease_seconds = info.data.get("lease_seconds")  # absent where it was refused itself
-        if lease_seconds is not None and beat_seconds * BEATS_PER_LEASE_MIN > lease_seconds:
+        if lease_seconds is not None and beat_seconds * BEATS_PER_LEASE_MIN > lease_seconds * (1 + 1e-9):
             raise ValueError(
                 f"is {beat_seconds:g}, but must be at most a third of worker.lease_seconds ({lease_seconds:g}), "
                 f"or a live owner looks dead after one late beat"

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 SCHEME: Final = "json1:"
+_ENCODE: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _SURROGATES: Final = range(0xD800, 0xE000)
 _DIGITS_ASKED_FROM_BITS: Final = 2000  # no interpreter's digit limit is below 640, which is 2126 bits
 

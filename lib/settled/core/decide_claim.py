@@ -24,11 +24,11 @@ def decide_claim(case: Case, worker: int, terms_id: int, *, held: bool = False) 
     `held` says that the contract, its queue or everything is paused; a row that is held with a reason of its own waits too.
     """
     held = held or case.held or case.row.reason is not None
-    case = replace(case, held=held)
     if case.row.open_attempts == 0:
         if deadline_passed(case):
             return Claim((_expired(case),), False)
         return Claim((), False) if held else Claim((_dispatched(case, worker, terms_id),), True)
+    case = replace(case, held=held)
     verdict = key_verdict(case)
     withdrawn = _withdrawal(case, verdict.guarantee, held)
     if withdrawn is not None:

@@ -16,6 +16,7 @@ from settled.execution.job import Arrived, Job, Key, Report
 from settled.execution.pool import Execution
 
 STOP_LOOK_SECONDS: Final = 0.25
+STOPPED_PATIENCE_SECONDS: Final = 10.0
 _INTERRUPTS: Final[dict[str, type[BaseException]]] = {
     "KeyboardInterrupt": KeyboardInterrupt,
     "SystemExit": SystemExit,
@@ -54,19 +55,63 @@ class Calls:
         with self._lock:
             self._waiting[job.key] = answers
         interrupt: BaseException | None = None
+        try:
+            try:
+                execution.start(job)
+            except Exception:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the handler may have begun: as for an interrupt of the wait
+                interrupt = error
+                execution.stop(job.key)
+            return self._wait(execution, job, answers, stop_wanted, interrupt)
+        finally:
+            self._leave(job, answers)
+
+    def _wait(
+        self,
+        execution: Execution,
+        job: Job,
+        answers: queue.SimpleQueue[Report],
+        stop_wanted: Callable[[], bool] | None,
+        interrupt: BaseException | None,
+    ) -> Ran:
         by_person = False
-        execution.start(job)
         while True:
             try:
-                report = answers.get(timeout=None if stop_wanted is None or by_person else STOP_LOOK_SECONDS)
-                return Ran(report, interrupt or interrupt_of(report), by_person)
-            except queue.Empty:
+                report = _next(answers, _patience(job, stop_wanted is not None and not by_person, interrupt))
+                if report is not None:
+                    return Ran(report, interrupt or interrupt_of(report), by_person)
+                if interrupt is not None:
+                    break
                 if stop_wanted is not None and stop_wanted():
                     by_person = True
                     execution.stop(job.key)
             except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and its like: record first, then pass it on
                 interrupt = error
                 execution.stop(job.key)
+        raise interrupt
+
+    def _leave(self, job: Job, answers: queue.SimpleQueue[Report]) -> None:
+        """Where an interrupt hit before the wait, or twice: the report, when it comes, is for `late`, and not lost."""
+        with self._lock:
+            self._waiting.pop(job.key, None)
+        unread = _next(answers, 0)
+        if unread is not None:
+            self._late(unread)
+
+
+def _patience(job: Job, looks: bool, interrupt: BaseException | None) -> float | None:
+    """Return how many seconds to wait for a report before something else is to be done; None = until it comes."""
+    if interrupt is not None:  # what is stopped ends within its grace; whoever interrupts must not wait for ever
+        return job.kill_grace_us / 1_000_000 + STOPPED_PATIENCE_SECONDS
+    return STOP_LOOK_SECONDS if looks else None
+
+
+def _next(answers: queue.SimpleQueue[Report], seconds: float | None) -> Report | None:
+    try:
+        return answers.get(timeout=seconds)
+    except queue.Empty:
+        return None
 
 
 def interrupt_of(report: Report) -> BaseException | None:

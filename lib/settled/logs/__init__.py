@@ -131,6 +131,10 @@ class Log(structlog.BoundLoggerBase):
     async def acritical(self, event: object, /, *args: object, **fields: object) -> None:
         self._say(50, event, args, fields)
 
+    def takes(self, level: int) -> bool:
+        """Whether a line of this level would be written: ask before fields are gathered on a hot path."""
+        return _output.takes(level, str(self._logger))
+
     def _say(self, level: object, event: object, args: tuple[object, ...], fields: dict[str, Any]) -> None:
         output = _output
         try:

@@ -11,11 +11,13 @@ from settled.core.terms import Terms
 from settled.core.words import Isolation
 from settled.shell import Shell
 from settled.steps.rates import note_starts, starts_allowed
-from settled.store.ledger import Transaction
+from settled.steps.readable import put_aside, readable_case
+from settled.store.transaction import Transaction
 from settled.store.waiting import count_abandoned, count_running, find_ready
 from settled.store.writer import Move, record
 
 Room = Callable[[Isolation], int]
+Refuses = Callable[[str], bool]
 
 
 class Claimed(NamedTuple):
@@ -27,16 +29,24 @@ class Claimed(NamedTuple):
     enter_by_boot_us: int | None
 
 
-def claim_due(shell: Shell, transaction: Transaction, worker: int, room: Room, now: Moment, due_us: int) -> list[Claimed]:
+def claim_due(
+    shell: Shell, transaction: Transaction, worker: int, room: Room, now: Moment, due_us: int, refuses: Refuses | None = None
+) -> list[Claimed]:
     """Claim what is due and fits into the free slots; withdraw and expire what may not be dispatched any more.
 
-    `due_us` is the wall clock by which rows are due; `room` says how many handlers of an isolation may start.
+    `due_us` is the wall clock by which rows are due; `room` says how many handlers of an isolation may start, `refuses`
+    which contracts this process takes no more of for now.
     """
+    if shell.ledger.misplaced:  # a copy does not know what the original has dispatched since
+        return []
     claims: list[tuple[Row, str, Claim]] = []
-    for names, limit in _lanes(shell, transaction, room, now):
+    for names, limit in _lanes(shell, transaction, room, now, refuses):
         for row, stored in find_ready(transaction, names, due_us, min(limit, shell.limits.batch_max)):
             terms = shell.terms_here(row.contract)
-            case = shell.plain_case(transaction, row, now) if not row.attempt else shell.full_case(transaction, row, now)
+            case = shell.plain_case(transaction, row, now) if not row.attempt else readable_case(shell, transaction, row, now)
+            if case is None:
+                put_aside(transaction, row, due_us)
+                continue
             claims.append((row, stored, decide_claim(case, worker, shell.keep_terms(transaction, terms))))
     recorded = record(transaction, [Move(row, claim.events) for row, _, claim in claims])
     claimed = [
@@ -50,6 +60,8 @@ def claim_due(shell: Shell, transaction: Transaction, worker: int, room: Room, n
 
 def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arguments: str, now: Moment) -> Claimed | None:
     """Claim one given row, due or not; None where it may not be dispatched or somebody else was faster."""
+    if shell.ledger.misplaced:
+        return None
     terms = shell.terms_here(row.contract)
     case: Case = shell.full_case(transaction, row, now)
     claim = decide_claim(case, worker, shell.keep_terms(transaction, terms))
@@ -59,13 +71,13 @@ def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arg
     return Claimed(done.row, arguments, terms, claim.enter_by_boot_us)
 
 
-def _lanes(shell: Shell, transaction: Transaction, room: Room, now: Moment) -> list[tuple[list[str], int]]:
+def _lanes(shell: Shell, transaction: Transaction, room: Room, now: Moment, refuses: Refuses | None) -> list[tuple[list[str], int]]:
     """Return groups of contracts that share their room: one for each isolation, and one for each contract with a limit."""
     shared: dict[str, list[str]] = {}
     limited: list[tuple[list[str], int]] = []
     for name, contract in shell.contracts.items():
         terms = contract.terms
-        if not contract.has_handler:
+        if not contract.has_handler or (refuses is not None and refuses(name)):
             continue
         if terms.concurrency is None and terms.rate_limit is None:
             shared.setdefault(terms.isolation, []).append(name)

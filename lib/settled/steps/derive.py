@@ -10,9 +10,9 @@ from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
 from settled.steps.submit import Order, check_order
-from settled.store.ledger import Transaction
 from settled.store.reads import read_row
-from settled.store.requests import set_derived
+from settled.store.requests import identity_digest, set_derived
+from settled.store.transaction import Transaction
 from settled.store.waiting import find_underived
 from settled.store.writer import Move, record
 
@@ -51,7 +51,7 @@ def _record(shell: Shell, transaction: Transaction, seen: Row, order: Order | No
         return
     assert order.contract is not None
     terms = order.contract.terms
-    facts = {
+    facts: dict[str, Any] = {
         "contract_version": terms.version,
         "queue": terms.queue,
         "risk": terms.risk,
@@ -59,7 +59,8 @@ def _record(shell: Shell, transaction: Transaction, seen: Row, order: Order | No
         "provider_reference": order.provider_reference,
         "fingerprint": order.fingerprint,
     }
-    data = {"terms": shell.keep_terms(transaction, terms), **facts}
+    digest = identity_digest(row._replace(derived=1, **facts))  # what was derived is bound into the chain, as a submission is
+    data = {"terms": shell.keep_terms(transaction, terms), "request": digest, **facts}
     derived = record(transaction, [Move(row, [Event(EventType.DERIVED, Status.PREPARED, 0, now.wall_us, data)])])[0].row
     if derived is None:
         return

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from settled.core.case import Case
 from settled.core.decide_end import End, EndFacts, decide_end
 from settled.core.decide_evidence import decide_late
+from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
 from settled.core.moment import Moment
 from settled.core.row import Row
@@ -18,8 +19,8 @@ from settled.execution.job import End as JobEnd
 from settled.execution.job import Report
 from settled.shell import Shell
 from settled.steps.outputs import digest
-from settled.store.ledger import Transaction
 from settled.store.reads import read_row
+from settled.store.transaction import Transaction
 from settled.store.writer import Move, Recorded, record
 
 
@@ -51,7 +52,7 @@ def record_ends(shell: Shell, transaction: Transaction, ended: Sequence[Ended], 
         if done.row is not None and move is not None:
             settled.append(Settled(done.row, move.events))
         else:
-            settled.append(_again(shell, transaction, one, now, done.error))
+            settled.append(_readable_again(shell, transaction, one, now, done.error))
     return settled
 
 
@@ -78,6 +79,14 @@ def _move(shell: Shell, transaction: Transaction, ended: Ended, now: Moment) -> 
     if report.late or report.end is not JobEnd.RETURNED or report.postcondition is False:
         return None
     return _decided(shell, shell.plain_case(transaction, ended.row, now), ended)
+
+
+def _readable_again(shell: Shell, transaction: Transaction, ended: Ended, now: Moment, refused: Exception | None) -> Settled:
+    """A row that cannot be read is left as it is, for `audit verify` and a person; the others of the batch go on."""
+    try:
+        return _again(shell, transaction, ended, now, refused)
+    except LedgerStateError as error:
+        return Settled(ended.row, (), error)
 
 
 def _again(shell: Shell, transaction: Transaction, ended: Ended, now: Moment, refused: Exception | None) -> Settled:

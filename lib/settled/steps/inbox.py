@@ -7,8 +7,8 @@ from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.outputs import digest
 from settled.store.inbox import take
-from settled.store.ledger import Transaction
 from settled.store.reads import inbox_of
+from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 
 

@@ -2,14 +2,14 @@
 
 import json
 
-from settled.core.errors import OperationNotFoundError
+from settled.core.errors import LedgerUnavailableError, OperationNotFoundError
 from settled.core.evidence import ProbeResult, ProbeStatus
 from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.inbox import note_evidence
 from settled.store.inbox import keep
-from settled.store.ledger import Transaction
 from settled.store.reads import ARGUMENTS, find_by_reference, find_row, read_payload
+from settled.store.transaction import Transaction
 
 
 def add_evidence(
@@ -31,7 +31,12 @@ def add_evidence(
         now = shell.clock.now()
         current = _find(transaction, operation_id, provider_reference)
         if not current and provider_reference is not None:
-            keep(transaction, provider_reference, source, now.wall_us, json.dumps(result.to_json(), sort_keys=True))
+            body = json.dumps(result.to_json(), sort_keys=True)
+            if not keep(transaction, provider_reference, source, now.wall_us, body):
+                raise LedgerUnavailableError(
+                    f"too much evidence waits for operations that nobody has submitted ({provider_reference!r} among them). "
+                    f"This notice was not kept. Send it again later, or name the operation: settled evidence add --help"
+                )
         return [
             note_evidence(shell, transaction, row, result, source, now, postcondition=conditions.get(row.id)) for row in current
         ]

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from settled.core.moment import SECOND_US, Moment
 from settled.shell import Shell
-from settled.store.ledger import Transaction
 from settled.store.notes import read_note, write_note
+from settled.store.transaction import Transaction
 
 
 def starts_allowed(transaction: Transaction, contract: str, rate: float, now: Moment, limit: int) -> int:

@@ -18,8 +18,9 @@ from settled.execution.job import Job, Report
 from settled.shell import Shell
 from settled.steps.jobs import probe_job
 from settled.steps.outputs import digest
-from settled.store.ledger import Transaction
+from settled.steps.readable import put_aside, readable_case
 from settled.store.reads import ARGUMENTS, read_payload, read_row
+from settled.store.transaction import Transaction
 from settled.store.waiting import hold_for_probe, release_probe, reschedule
 from settled.store.writer import Move, record
 
@@ -52,14 +53,20 @@ def prepare_probes(shell: Shell, transaction: Transaction, rows: Sequence[Row], 
     return prepared
 
 
-def record_answer(shell: Shell, transaction: Transaction, report: Report, started: Moment, worker: int, now: Moment) -> tuple[Row, Sequence[Event]]:
+def record_answer(
+    shell: Shell, transaction: Transaction, report: Report, started: Moment, worker: int, now: Moment
+) -> tuple[Row, Sequence[Event]]:
     """Record one answer by the row as it is now, and give up the hold. A stale answer overwrites nothing."""
     row = read_row(transaction, report.job.row)
     result = report.answer or ProbeResult.failed(report.error_class or report.end.value)
     output = result.output_text if result.storable else None
     if output is not None and len(output.encode()) > shell.limits.result_bytes_max:
         result, output = ProbeResult.failed("output too large"), None
-    case = shell.full_case(transaction, row, now)
+    case = readable_case(shell, transaction, row, now)
+    if case is None:
+        release_probe(transaction, [row.id], worker)
+        put_aside(transaction, row, now.wall_us)
+        return row, ()
     keeps = case.terms.result_retention != "none"
     answer = Answer(result, started, report.postcondition, digest(output) if output is not None and keeps else None)
     events = decide_after_probe(case, answer)
@@ -74,13 +81,13 @@ def record_answer(shell: Shell, transaction: Transaction, report: Report, starte
 
 
 def _hold(shell: Shell, transaction: Transaction, row: Row, worker: int, now: Moment) -> Asking | None:
+    case = shell.full_case(transaction, row, now)  # before the hold: a corrupt row must not keep one
+    stored = read_payload(transaction, row.id, ARGUMENTS)
+    if stored is None:  # purged: nothing to ask with, and no reason to look again at once
+        reschedule(transaction, row, now.wall_us + probe_wait_us(case, 1))
+        return None
     if not hold_for_probe(transaction, [row], worker):
         return None
-    stored = read_payload(transaction, row.id, ARGUMENTS)
-    if stored is None:
-        release_probe(transaction, [row.id], worker)
-        return None
-    case = shell.full_case(transaction, row, now)
     terms = shell.terms_here(row.contract)
     return Asking(probe_job(row, case.history, terms, shell.codec.decode(stored), now, shell.limits), now)
 
@@ -89,7 +96,8 @@ def _without_probe(shell: Shell, transaction: Transaction, row: Row, now: Moment
     case = shell.full_case(transaction, row, now)
     events = decide_unattended(case) if row.status is Status.OUTCOME_UNKNOWN and row.reason is None else ()
     if not events:
-        reschedule(transaction, row, now.wall_us + probe_wait_us(case, 1))
+        if row.status is not Status.PREPARED and row.due_us is not None:  # a retry's own time is no time for a probe
+            reschedule(transaction, row, now.wall_us + probe_wait_us(case, 1))
         return []
     done = record(transaction, [Move(row, events)])[0]
     return [] if done.row is None else [(done.row, events)]

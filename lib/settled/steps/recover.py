@@ -20,9 +20,10 @@ from settled.core.words import FenceBasis, Status
 from settled.execution.incarnation import lock_is_free, marked_processes, remove_lock_file
 from settled.execution.recorder import Phase, Recorder, RecorderUnreadableError
 from settled.shell import Shell
+from settled.steps.readable import readable_case
 from settled.store import waiting, workers
-from settled.store.ledger import Transaction
 from settled.store.reads import read_row
+from settled.store.transaction import Transaction
 from settled.store.workers import WorkerRow
 from settled.store.writer import Move, record
 
@@ -71,7 +72,12 @@ class Examiner:
 
 
 def recover_leases(shell: Shell, examiner: Examiner, me: int | None) -> list[Moved]:
-    """Take over the rows of every incarnation that is lost, then look for fences that are still missing."""
+    """Take over the rows of every incarnation that is lost, then look for fences that are still missing.
+
+    Nothing of a copied ledger is judged here: the locks that its rows name belong to the original.
+    """
+    if shell.ledger.misplaced:
+        return []
     with shell.ledger.read() as transaction:
         owners = set(waiting.lease_owners(transaction)) | set(waiting.probe_owners(transaction))
         found = workers.find(transaction, owners - {me})
@@ -86,7 +92,7 @@ def recover_leases(shell: Shell, examiner: Examiner, me: int | None) -> list[Mov
 
 def recover_row(shell: Shell, examiner: Examiner, row: Row, me: int | None) -> Row:
     """Run the leases step for one row, so that a dead caller's row needs no worker; return the row after it."""
-    if row.status is not Status.DISPATCHED or row.lease_owner is None or row.lease_owner == me:
+    if row.status is not Status.DISPATCHED or row.lease_owner in (None, me) or shell.ledger.misplaced:
         return row
     with shell.ledger.read() as transaction:
         owner = workers.find(transaction, {row.lease_owner}).get(row.lease_owner)
@@ -146,8 +152,9 @@ def _end_leases(shell: Shell, transaction: Transaction, judged: Judged, rows: Se
     moves = []
     with _recorder(judged, now) as phase_of:
         for row in rows:
-            case = shell.full_case(transaction, row, now)
-            moves.append(Move(row, decide_end(case, _lost_facts(case, judged, phase_of, now))))
+            case = readable_case(shell, transaction, row, now)
+            if case is not None:
+                moves.append(Move(row, decide_end(case, _lost_facts(case, judged, phase_of, now))))
     recorded = record(transaction, moves)
     return [(done.row, move.events) for done, move in zip(recorded, moves, strict=True) if done.row is not None]
 
@@ -170,7 +177,7 @@ def _fenced_at(judged: Judged, now: Moment) -> Moment | None:
     return None
 
 
-class _recorder:  # noqa: N801 - reads as the statement it is used in
+class _recorder:
     """Open the recorder of a lost incarnation and revoke slots in it; it answers nothing after a reboot or when damaged."""
 
     def __init__(self, judged: Judged, now: Moment) -> None:
@@ -205,7 +212,8 @@ def _find_fences(shell: Shell, examiner: Examiner, me: int | None) -> list[Moved
     while True:
         with shell.ledger.read() as transaction:
             rows = waiting.find_unfenced(transaction, after_id, shell.limits.batch_max)
-            cases = [shell.full_case(transaction, row, shell.clock.now()) for row in rows]
+            readable = [readable_case(shell, transaction, row, shell.clock.now()) for row in rows]
+            cases = [case for case in readable if case is not None]
             owners = {number for case in cases for number in _owners(case) if number not in known and number != me}
             found = workers.find(transaction, owners)
         known |= {number: examiner.examine(found[number]) if number in found else None for number in owners}
@@ -235,7 +243,7 @@ def _fence_events(case: Case, known: Mapping[int, Judged | None]) -> tuple[Event
     events: tuple[Event, ...] = ()
     for attempt in case.history.open_attempts:
         judged = known.get(attempt.worker) if attempt.worker is not None else None
-        if judged is None or judged.examined.fence is None or attempt.number == case.row.attempt and case.row.status is Status.DISPATCHED:
+        if judged is None or judged.examined.fence is None or (attempt.number == case.row.attempt and case.row.status is Status.DISPATCHED):
             continue
         events += decide_fence(case, attempt.number, judged.examined.fence, _fenced_at(judged, case.now) or case.now)
     return events

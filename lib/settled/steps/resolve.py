@@ -22,8 +22,8 @@ from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
 from settled.steps.outputs import digest
-from settled.store.ledger import Transaction
 from settled.store.reads import find_row
+from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 
 Decide = Callable[[Case], tuple[Event, ...]]

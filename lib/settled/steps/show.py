@@ -14,9 +14,9 @@ from settled.core.words import SETTLED, Status
 from settled.operation import Operation, at, snapshot
 from settled.shell import Shell
 from settled.steps.resolve import must_find
-from settled.store.ledger import Transaction
 from settled.store.reads import METADATA, list_rows, read_events, read_payload
 from settled.store.requests import Stored
+from settled.store.transaction import Transaction
 from settled.store.waiting import probe_owner
 
 sleep = time.sleep

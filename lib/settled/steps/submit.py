@@ -13,12 +13,14 @@ from settled.core.evidence import check_caller_map
 from settled.core.fold import Event
 from settled.core.limits import Limits
 from settled.core.moment import Moment
+from settled.core.row import Row
 from settled.core.terms import seconds_us
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
-from settled.store.ledger import Transaction
+from settled.store.reads import ARGUMENTS, find_row, read_payload
 from settled.store.requests import Request, Stored, store_request
+from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 
 
@@ -114,7 +116,13 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
         arguments=shell.codec.encode(order.arguments),
         metadata=order.metadata,
     )
-    stored = store_request(transaction, request, now.wall_us)
+    try:
+        stored = store_request(transaction, request, now.wall_us)
+    except OperationConflictError as conflict:
+        known = _same_by_name(shell, transaction, order, conflict)
+        if known is None:
+            raise
+        return Stored(known, False)
     if not stored.created:
         return stored
     row = stored.row
@@ -124,6 +132,26 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
     if row.provider_reference is not None:
         row = attach_waiting(shell, transaction, row, now)
     return Stored(row, True)
+
+
+def _same_by_name(shell: Shell, transaction: Transaction, order: Order, conflict: OperationConflictError) -> Row | None:
+    """Return the row of the same request, where one of the two was submitted by name and the other counts some fields only.
+
+    A request by name does not know which fields count, so that its fingerprint is over all of them.
+    """
+    row = find_row(transaction, order.operation_id)
+    if conflict.differs != "request" or row is None or bool(row.derived) == (order.contract is not None):
+        return None
+    stored = read_payload(transaction, row.id, ARGUMENTS)
+    if stored is None:
+        return None
+    text = shell.codec.decode(stored)
+    if order.contract is None:
+        return row if text == order.arguments else None
+    try:
+        return row if fingerprint(_identity_text(order.contract, text)) == order.fingerprint else None
+    except ValueError:  # a listed field is missing there: another request
+        return None
 
 
 def _operation_id(contract: EffectContract | None, text: str, given: str | None) -> str:
@@ -165,7 +193,8 @@ def _needs_approval(contract: EffectContract, text: str) -> bool:
 
 def _priority(value: object, limits: Limits) -> int:
     if type(value) is not int or abs(value) > limits.priority_max:
-        raise ValueError(f"priority must be an int from {-limits.priority_max} to {limits.priority_max}, not {value!r}. Nothing was stored.")
+        most = limits.priority_max
+        raise ValueError(f"priority must be an int from {-most} to {most}, not {value!r}. Nothing was stored.")
     return value
 
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from settled.core.errors import ConfigurationError, SettledError
 from settled.core.limits import DEFAULTS, Limits
+from settled.store.binding import binding_differs
 from settled.store.engine import abandon, check_library, check_place, ledger_path, make_engine, refuse_affected_wal
 from settled.store.failures import translate
 from settled.store.prepared import Statements
@@ -41,6 +42,7 @@ class Ledger:
         self.connections: Connections
         self._pid = 0
         self._meta: dict[str, str] = {}
+        self._misplaced: tuple[str, ...] = ()
         drop_after_fork(self)
 
     @property
@@ -48,6 +50,12 @@ class Ledger:
         """What was chosen once, at `settled init`."""
         self.engine()
         return self._meta
+
+    @property
+    def misplaced(self) -> tuple[str, ...]:
+        """In what this file differs from the place that it is bound to; not empty for a copy, from which nothing is dispatched."""
+        self.engine()
+        return self._misplaced
 
     def engine(self) -> sa.Engine:
         """Return the engine, opened and checked at the first call.
@@ -129,6 +137,7 @@ class Ledger:
         engine = make_engine(self.path, self.limits.busy_timeout_seconds)
         with self._translated():
             self._meta = check_revision(engine, self.path)
+        self._misplaced = binding_differs(self._meta, self.path)
         check_library(self._meta.get("journal_mode", "delete"), self.path)
         self.statements = Statements(engine.dialect)
         self.connections = Connections(engine)

@@ -1,5 +1,9 @@
 """Small facts of the whole ledger, by key."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 import sqlalchemy as sa
 
 from settled.store.prepared import named
@@ -17,6 +21,14 @@ def write_note(transaction: Transaction, key: str, value: str) -> None:
     """Set the value of a key."""
     if transaction.run(_change, known=key, value=value).rowcount == 0:
         transaction.run(_add, key=key, value=value)
+
+
+def note_adoption(transaction: Transaction, facts: Mapping[str, Any]) -> None:
+    """Keep who took the ledger over, when and why, beside earlier adoptions."""
+    number = 1
+    while read_note(transaction, f"adoption:{number}") is not None:
+        number += 1
+    write_note(transaction, f"adoption:{number}", json.dumps(facts, sort_keys=True, ensure_ascii=False))
 
 
 def _value() -> sa.ClauseElement:

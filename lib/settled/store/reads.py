@@ -10,7 +10,7 @@ from settled.core.errors import LedgerStateError
 from settled.core.fold import NO_DATA, Event
 from settled.core.history import History, fold_history
 from settled.core.row import Row
-from settled.core.words import EventType, Status
+from settled.core.words import SETTLED, EventType, Status
 from settled.store.prepared import named
 from settled.store.schema import event, evidence_inbox, operation, payload, seal, tally
 from settled.store.transaction import Transaction
@@ -88,6 +88,11 @@ def list_rows(transaction: Transaction, statuses: Iterable[Status], limit: int) 
     return found[:limit]
 
 
+def find_unsettled(transaction: Transaction, after_id: int, limit: int) -> list[Row]:
+    """Return rows that are not settled, in key order above `after_id`. Walks the whole table: for rare work only."""
+    return [to_row(found) for found in transaction.run(_unsettled, after_id=after_id, limit=limit).fetchall()]
+
+
 def counts(transaction: Transaction) -> dict[str, dict[str, int]]:
     """Return how many operations each contract has in each status, from the tally."""
     found: dict[str, dict[str, int]] = {}
@@ -137,6 +142,12 @@ def _events_of() -> sa.ClauseElement:
     column = event.c
     wanted = (column.type, column.status, column.attempt, column.at_us, column.data, column.hash, column.seal)
     return sa.select(*wanted).where(column.operation == named("operation")).order_by(column.sequence)
+
+
+def _unsettled() -> sa.ClauseElement:
+    unsettled: list[sa.ColumnElement[str]] = [sa.literal_column(f"'{status.value}'") for status in Status if status not in SETTLED]
+    rows = sa.select(*ROW_COLUMNS).where(operation.c.id > named("after_id"), operation.c.status.in_(unsettled))
+    return rows.order_by(operation.c.id).limit(named("limit"))
 
 
 def _payload_of() -> sa.ClauseElement:

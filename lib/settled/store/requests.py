@@ -23,6 +23,7 @@ from settled.store.writer import EVENT_COLUMNS, PAYLOAD_COLUMNS, event_rows, ins
 GENESIS = hashlib.sha256(b"settled event 1").digest()
 
 
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _INSERTED: Final = Row._fields[1:]
 _STATUS_AT: Final = Row._fields.index("status")
 
@@ -87,7 +88,7 @@ def identity_digest(request: Request | Row) -> str:
         request.provider_key,
         request.provider_reference,
     ]
-    return hashlib.sha256(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()[:32]
+    return hashlib.sha256(_ENCODE(facts).encode()).hexdigest()[:32]
 
 
 def difference(row: Row, request: Request) -> Differs | None:

@@ -1,0 +1,143 @@
+"""Effects for the worker's tests: charges at the demo's shop, and handlers that hang, hide or kill.
+
+Handlers leave marks (files in the folder MARKS) when they are entered, so that a test can act at an exact point, and wait for
+marks of the test. The worker imports this file as effects:app; tests call `declare` on an App of their own.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from settled import App, EffectContract, ProbeResult
+from settled.core.words import Isolation
+from settled_cli.demo import client
+
+app = App()
+WAIT_SECONDS = 60.0
+
+
+def marks() -> Path:
+    return Path(os.environ["MARKS"])
+
+
+def mark(name: str, text: str = "") -> None:
+    """Leave a mark, whole or not at all."""
+    made = marks() / f".{name}.{os.getpid()}"
+    made.write_text(text)
+    made.rename(marks() / name)
+
+
+def wait_for_mark(name: str, seconds: float = WAIT_SECONDS) -> None:
+    until = time.monotonic() + seconds
+    while not (marks() / name).exists():
+        if time.monotonic() > until:
+            raise TimeoutError(name)
+        time.sleep(0.005)
+
+
+def add_line(name: str, line: str) -> None:
+    """Append a line in one write, which no other process can tear."""
+    opened = os.open(marks() / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(opened, line.encode() + b"\n")
+    os.close(opened)
+
+
+def charge(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Charge at the shop; with `hold` wait before or after it, for a mark or for the end."""
+    reference, hold = arguments["reference"], arguments.get("hold")
+    add_line("calls", reference)
+    mark(f"entered-{reference}", str(os.getpid()))
+    if hold == "before":
+        wait_for_mark(f"go-{reference}")
+    time.sleep(arguments.get("pause", 0.0))
+    answer = client.charge(os.environ["SHOP"], reference=reference, amount_cents=4200, currency="usd")
+    if hold == "after":
+        wait_for_mark(f"go-{reference}")
+    if hold == "exit":
+        os._exit(73)
+    return answer
+
+
+def find(arguments: dict[str, Any]) -> ProbeResult:
+    """Ask the shop. It is complete and knows what is pending, so that its absence is terminal."""
+    reference = arguments["reference"]
+    add_line("probes", reference)
+    if arguments.get("hang_probe"):
+        mark(f"probing-{reference}", str(os.getpid()))
+        wait_for_mark("never")
+    shown = client.find(os.environ["SHOP"], reference)
+    if shown["charges"]:
+        found = shown["charges"][0]
+        return ProbeResult.committed(reference=reference, provider_operation_id=found["charge_id"], output=found)
+    return ProbeResult.not_committed(healthy=True, terminal=not shown["pending"] and shown["complete"], reference=reference)
+
+
+def lose(arguments: dict[str, Any]) -> None:
+    """Charge, and lose the answer."""
+    charge(arguments)
+    raise ConnectionResetError("the answer was lost")
+
+
+def append(arguments: dict[str, Any]) -> None:
+    """An instant effect: one line in a file."""
+    add_line("lines", arguments["reference"])
+
+
+def nap(arguments: dict[str, Any]) -> str:
+    mark(f"entered-{arguments['reference']}", str(os.getpid()))
+    wait_for_mark(f"go-{arguments['reference']}", arguments.get("seconds", WAIT_SECONDS))
+    return "rested"
+
+
+async def anap(arguments: dict[str, Any]) -> str:
+    mark(f"entered-{arguments['reference']}")
+    until = time.monotonic() + WAIT_SECONDS
+    while not (marks() / f"go-{arguments['reference']}").exists() and time.monotonic() < until:  # noqa: ASYNC110 - the mark is a file
+        await asyncio.sleep(0.005)
+    return "rested"
+
+
+def poison(arguments: dict[str, Any]) -> None:
+    """Kill the process that this test names: the runner's parent, or the worker itself."""
+    add_line("calls", arguments["reference"])
+    os.kill(os.getppid() if arguments["whom"] == "parent" else os.getpid(), signal.SIGKILL)
+    time.sleep(WAIT_SECONDS)
+
+
+def contract(name: str, **terms: Any) -> EffectContract:
+    plain: dict[str, Any] = {
+        "operation_id": lambda a: f"{name}:{a['reference']}",
+        "network_drain": 0,
+        "timeout": 30,
+        "kill_grace": 1,
+        "probe_attempts_max": 50,
+    }
+    return EffectContract(**{"name": name, **plain, **terms})
+
+
+def declare(to: App, *, handlers: bool = True) -> None:
+    """Register all contracts; without `handlers` only what an agent needs."""
+    named: dict[EffectContract, Callable[..., Any]] = {}
+    for isolation in (Isolation.PROCESS, Isolation.THREAD):
+        probed = {"provider_reference": lambda a: a["reference"], "outcome_probe": find, "probe_timeout": 5}
+        named[contract(f"charge_{isolation}", isolation=isolation, **probed)] = charge
+        named[contract(f"lose_{isolation}", isolation=isolation, **probed | {"probe_timeout": 1, "probe_attempts_max": 1})] = lose
+        named[contract(f"append_{isolation}", isolation=isolation)] = append
+        named[contract(f"nap_{isolation}", isolation=isolation)] = nap
+    named[contract("short_thread", isolation="thread", timeout=0.1)] = nap
+    named[contract("short_process", isolation="process", timeout=1, kill_grace=0.5)] = nap
+    named[contract("nap_async", isolation="async")] = anap
+    named[contract("poison_process", isolation="process")] = poison
+    named[contract("poison_thread", isolation="thread")] = poison
+    for one, handler in named.items():
+        if handlers:
+            to.handler(one)(handler)
+        else:
+            to.register(one)
+
+
+declare(app, handlers=os.environ.get("HANDLERS") != "none")
