@@ -15,7 +15,6 @@ from settled.app import App
 from settled.config import Loaded, load_settings, resolve_database
 from settled.core.errors import ConfigurationError
 from settled.core.text import one_line, safe_str
-from settled.opening import CONFIG_VARIABLE
 from settled.store.engine import ledger_path
 from settled_cli.invocation import Invocation
 
@@ -26,8 +25,6 @@ _REASON_MAX: Final = 300
 def load(invocation: Invocation) -> Loaded:
     """Return the settings in force. Raises ConfigurationError."""
     file = None if invocation.config is None else Path(invocation.config)
-    if file is not None:
-        os.environ[CONFIG_VARIABLE] = str(file.absolute())  # every App of this process, and its runners, read the same file
     return load_settings({"database": invocation.database}, config_file=file, environ=os.environ, cwd=Path.cwd())
 
 
@@ -38,10 +35,13 @@ def ledger_file(invocation: Invocation) -> Path:
 
 def open_app(invocation: Invocation) -> App:
     """Return an app without contracts on an existing ledger: enough for whatever works from rows and stored terms."""
-    path = ledger_file(invocation)
+    loaded = load(invocation)
+    path = ledger_path(resolve_database(invocation.database, None, os.environ, loaded).url_or_path)
     if not path.exists():
         raise missing(path)
-    return closed_in_the_end(App(str(path)))
+    app = App(str(path))
+    app.settings_file = loaded.config_file
+    return closed_in_the_end(app)
 
 
 def missing(path: Path) -> ConfigurationError:
@@ -66,6 +66,7 @@ def load_user_app(invocation: Invocation, given: str | None, what: str) -> tuple
     path = ledger_path(resolve_database(invocation.database, app.database, os.environ, loaded).url_or_path)
     if not path.exists():
         raise missing(path)
+    app.settings_file = loaded.config_file
     app.flag, app.reference = str(path), reference  # runners import the same app by the same name
     return closed_in_the_end(app), reference, loaded
 

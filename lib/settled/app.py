@@ -51,6 +51,7 @@ class App:
         self.database = database
         self.contracts: dict[str, EffectContract] = {}
         self.flag: str | None = None
+        self.settings_file: Path | None = None
         self.reference: str | None = None
         self._limits, self._clock, self._codec = limits, clock or SystemClock(), codec or PlainCodec()
         self._shell: Shell | None = None
@@ -109,7 +110,7 @@ class App:
     def _make_shell(self) -> Shell:
         from settled.opening import open_settings  # the settings library is slow to import
 
-        chosen = open_settings(self.flag, self.database, self._limits)
+        chosen = open_settings(self.flag, self.database, self._limits, self.settings_file)
         ledger = Ledger(chosen.database, limits=chosen.limits, monotonic_us=self._clock.monotonic_us)
         return Shell(ledger=ledger, clock=self._clock, contracts=self.contracts, limits=chosen.limits, codec=self._codec)
 
@@ -119,7 +120,7 @@ class App:
         if self._redact is None:
             from settled.opening import choose_redactor
 
-            self._redact = choose_redactor()
+            self._redact = choose_redactor(self.settings_file)
         return self._redact
 
     @property

@@ -20,24 +20,24 @@ class Opened(NamedTuple):
     limits: Limits
 
 
-def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None, limits: Limits) -> Opened:
+def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None, limits: Limits, file: Path | None) -> Opened:
     """Choose the ledger, and put the limits of the settings over `limits`.
 
     Raises ConfigurationError where settings are wrong, or where the flag and the App name two ledgers.
     """
-    loaded = _load()
+    loaded = _load(file)
     database = resolve_database(flag, app_database, os.environ, loaded).url_or_path
     chosen = {name: value for name, value in loaded.settings.limits if loaded.origins.get(f"limits.{name}", "default") != "default"}
     return Opened(database, replace(limits, **chosen) if chosen else limits)
 
 
-def choose_redactor() -> Callable[[str], str]:
+def choose_redactor(file: Path | None) -> Callable[[str], str]:
     """Return what masks secrets in error texts before they are cut and stored."""
-    return make_redactor(_load().settings.redactions)
+    return make_redactor(_load(file).settings.redactions)
 
 
-def _load() -> Loaded:
-    """Read the file that `--config` named, which runners inherit by the environment, else ./settled.toml where there is one."""
-    named = os.environ.get(CONFIG_VARIABLE)
-    file = Path(named) if named else Path("settled.toml")
-    return load_settings({}, config_file=file if named or file.exists() else None, environ=os.environ, cwd=Path.cwd())
+def _load(file: Path | None) -> Loaded:
+    """Read the settings file that was named, to this process or by the environment to a runner, else ./settled.toml if it is there."""
+    inherited = os.environ.get(CONFIG_VARIABLE)
+    named = file or (Path(inherited) if inherited else None)
+    return load_settings({}, config_file=named, environ=os.environ, cwd=Path.cwd())

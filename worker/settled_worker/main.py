@@ -1,6 +1,9 @@
 """Start a worker from settings: what `settled worker run` calls."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from settled.app import App
 from settled.config.loading import Loaded
@@ -10,11 +13,25 @@ from settled_worker.worker import Worker
 
 def run_worker(app: App, *, loaded: Loaded, app_ref: str, once: bool = False, paused: bool = False) -> int:
     """Run a worker until it is told to end; return its exit code. Raises ConfigurationError for what no retry can mend."""
-    app.reference = app_ref
-    if loaded.config_file is not None:
-        os.environ[CONFIG_VARIABLE] = str(loaded.config_file.absolute())  # runners read the same file
+    app.reference, app.settings_file = app_ref, loaded.config_file
     app.shell.overrides.update(overrides_of(loaded))
-    return Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused).run()
+    with _told_to_runners(loaded.config_file):
+        return Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused).run()
+
+
+@contextmanager
+def _told_to_runners(file: Path | None) -> Iterator[None]:
+    """Let runners, which import the app by themselves, read the same settings file."""
+    before = os.environ.get(CONFIG_VARIABLE)
+    if file is not None:
+        os.environ[CONFIG_VARIABLE] = str(file.absolute())
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(CONFIG_VARIABLE, None)
+        else:
+            os.environ[CONFIG_VARIABLE] = before
 
 
 def overrides_of(loaded: Loaded) -> dict[str, dict[str, float | int]]:

@@ -5,7 +5,6 @@ Promise: the verdict is counted from the shop's own file of charges, and the exi
 
 import contextlib
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ import click
 
 from settled.app import App
 from settled.core.words import SETTLED
-from settled.opening import CONFIG_VARIABLE
 from settled_cli.demo import client, payments
 from settled_cli.demo.launch import running_shop
 from settled_cli.demo.naive import pay
@@ -71,9 +69,8 @@ def story(folder: Path, tell: Tell, *, twice: bool) -> dict[str, Any]:
     """Carry the demo through; return its report."""
     settings = folder / "settled.toml"
     settings.write_text(_SETTINGS)
-    os.environ[CONFIG_VARIABLE] = str(settings)  # whatever lies in the working directory is none of the demo's business
     app = payments.app
-    app.flag = str(folder / "settled.db")
+    app.flag, app.settings_file = str(folder / "settled.db"), settings  # whatever lies in the working directory is no business of ours
     try:
         app.create_database()
         with running_shop(folder / "charges.jsonl") as shop:
