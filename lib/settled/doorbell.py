@@ -21,7 +21,7 @@ _ADDRESS_BYTES_MAX: Final = 103  # what sun_path takes everywhere: 107 on Linux,
 _DRAIN_MAX: Final = 1024
 # A listing is kept only once its folder has been still for so long: two changes within one tick of the file system's clock
 # leave the same mtime.
-_STILL_US: Final = 2_000_000
+_STILL_US: Final = 100_000
 
 
 class Doorbell:

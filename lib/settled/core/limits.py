@@ -38,6 +38,7 @@ class Limits:
     priority_max: int = 1000
 
     busy_timeout_seconds: float = 5.0
+    wal_pages: int = 4000
     sweep_history_max: int = 1000
     inbox_max: int = 10_000
     inbox_per_reference_max: int = 100

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 
 from settled.core.errors import ConfigurationError
+from settled.core.limits import DEFAULTS
 from settled.store.sqlite_library import library_version, sqlite_module, wal_is_safe
 
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -67,7 +68,9 @@ def make_engine(path: Path, busy_timeout_seconds: float, module: ModuleType | No
         connection.isolation_level = None  # the driver emits no BEGIN of its own
         cursor = connection.cursor()
         # synchronous=FULL: a dispatch mark lost in a power cut would be a second effect
-        for pragma in (f"busy_timeout={busy_ms}", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY"):
+        # wal_autocheckpoint: every commit rewrites the same few pages, and a later checkpoint copies each of them once
+        wal = f"wal_autocheckpoint={DEFAULTS.wal_pages}"
+        for pragma in (f"busy_timeout={busy_ms}", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", wal):
             cursor.execute(f"PRAGMA {pragma}").fetchall()
         cursor.close()
 
