@@ -3,15 +3,17 @@
 Promise: reads only, and asks the core for every rule that it names.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from settled.app import App
 from settled.core.case import Case
 from settled.core.decide_evidence import quiet_since
+from settled.core.guarantee import Guarantee, key_verdict
 from settled.core.history import Attempt, Observation
 from settled.core.moment import surely_elapsed_us
 from settled.core.terms import bounds_us
-from settled.core.words import EventType, Reason, Status
+from settled.core.words import EventType, Isolation, Reason, Status
 from settled.steps.resolve import must_find
 from settled_cli.render import utc
 from settled_cli.workers import live_workers
@@ -38,6 +40,7 @@ _REASONS: Final = {
     Reason.CONTRACT_MISMATCH: "it was submitted for another version of the contract",
     Reason.NOT_SENT_LIMIT: "it could not be sent as often as the contract allows to try",
     Reason.EVIDENCE_BEFORE_DISPATCH: "the destination says that it happened before anything was dispatched here",
+    Reason.STOP_REQUESTED: "a person asked for its handler to be stopped",
     Reason.KEPT_UNKNOWN: "the contract leaves it unknown to its host (keep_unknown)",
 }
 _WEAKNESSES: Final = {
@@ -59,6 +62,8 @@ def explain_operation(app: App, operation_id: str) -> list[str]:
     with app.ledger.read() as transaction:
         row = must_find(transaction, operation_id)
         case = shell.full_case(transaction, row, now)
+    if case.current is None:  # no user code is imported here: what the last dispatch or submission stored stands for it
+        case = replace(case, current=case.stored.get(row.terms) if row.terms is not None else None)
     sentences = explain(case)
     served = any(row.contract in worker.contracts for worker in live_workers(app))
     if row.status not in _SETTLED and not served:
@@ -135,9 +140,34 @@ def _next(case: Case) -> list[str]:
             probe = [f"The next probe is due at {utc(row.due_us)}."] if row.due_us is not None else ["No probe is scheduled."]
             waits = row.status is Status.OUTCOME_UNKNOWN and row.escalate_us is not None
             told = [f"A person is told at {utc(row.escalate_us)} at the latest."] if waits else []
-            return [*probe, *told, *_person(case)]
+            return [*_key(case), *probe, *told, *_person(case)]
         case _:
             return []
+
+
+_KEYS: Final = {
+    Guarantee.HOLDS: "The provider's key guarantee holds: it may be dispatched again with the same key.",
+    Guarantee.WAIT_FOR_FENCE: "The key guarantee would hold, but a process of an earlier attempt may still be alive: its fence is awaited.",
+    Guarantee.NO_BUDGET: "The key guarantee does not help: the contract's attempts are spent.",
+    Guarantee.NOT_UNATTENDED: "Nothing is dispatched again without a person: it was stopped, restored, or authorized by one before.",
+    Guarantee.AFTER_RETURN: "The key guarantee is not used: an attempt returned, and its result was not accepted.",
+    Guarantee.ISOLATION: "The key guarantee is not used: its window is finite, and in {isolation} isolation code may send after it. "
+    "Use isolation='process'.",
+    Guarantee.WINDOW_OVER: "The key guarantee is over: the last byte of another attempt could fall outside its window.",
+}
+
+
+def _key(case: Case) -> list[str]:
+    """Say what the provider's idempotency key allows, where the contract guarantees one."""
+    binding = case.binding_terms()
+    if not any(terms.key_guaranteed for terms in binding):
+        return []
+    verdict = key_verdict(case).guarantee
+    if case.row.status is Status.QUARANTINED and verdict in (Guarantee.HOLDS, Guarantee.WAIT_FOR_FENCE):
+        return []  # quarantine dispatches nothing, whatever the key would allow
+    sentence = _KEYS.get(verdict)
+    weak = next((terms.isolation for terms in binding if terms.isolation != Isolation.PROCESS), Isolation.PROCESS)
+    return [] if sentence is None else [sentence.format(isolation=weak)]
 
 
 def _person(case: Case) -> list[str]:

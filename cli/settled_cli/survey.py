@@ -9,10 +9,11 @@ from typing import Final
 from settled.app import App
 from settled.core.moment import SECOND_US
 from settled.core.words import SETTLED, Status
+from settled.steps.refusing import refused_by
 from settled.store import sweep_runs
 from settled.store.reads import counts, oldest
 from settled.store.sweep_runs import SweepRun
-from settled.store.waiting import count_abandoned, find_escalating, next_due_us
+from settled.store.waiting import find_escalating, next_due_us
 from settled.store.workers import WorkerRow
 from settled_cli.workers import live_workers
 
@@ -25,8 +26,8 @@ class Survey:
     """The state of a ledger at one moment.
 
     `oldest_us` is when the longest waiting row of a status was last updated, `due_us` when the first row that waits for a
-    worker fell due, `overdue` an operation that is unknown for longer than its contract allows, `abandoned` how many have an
-    attempt that was given up and may still run.
+    worker fell due, `overdue` an operation that is unknown for longer than its contract allows, `refused` the contracts of which
+    a living worker claims no more, because their handlers hang.
     """
 
     now_us: int
@@ -34,7 +35,7 @@ class Survey:
     oldest_us: dict[Status, int]
     due_us: int | None
     overdue: str | None
-    abandoned: int
+    refused: tuple[str, ...]
     workers: list[WorkerRow]
     sweeps: dict[str, SweepRun]
 
@@ -57,11 +58,12 @@ class Survey:
 def survey(app: App) -> Survey:
     """Look once."""
     now_us = app.shell.clock.now().wall_us
+    alive = live_workers(app)
     with app.ledger.read() as transaction:
         by_contract = counts(transaction)
         due_us = next_due_us(transaction, [name for name, of in by_contract.items() if of.get(Status.PREPARED.value)])
         overdue = find_escalating(transaction, now_us, 1)
-        abandoned = sum(count_abandoned(transaction, name) for name in by_contract)
+        refused = {name for worker in alive for name in refused_by(transaction, worker.id)}
         ages = {status: oldest(transaction, status) for status in UNSETTLED}
         sweeps = sweep_runs.last_runs(transaction)
     return Survey(
@@ -70,7 +72,7 @@ def survey(app: App) -> Survey:
         oldest_us={status: since for status, since in ages.items() if since is not None},
         due_us=due_us,
         overdue=overdue[0].operation_id if overdue else None,
-        abandoned=abandoned,
-        workers=live_workers(app),
+        refused=tuple(sorted(refused)),
+        workers=alive,
         sweeps=sweeps,
     )

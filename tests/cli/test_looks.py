@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from settled import App
+from settled.presence import Presence
+from settled.steps.refusing import tell_refused
 from settled.store.sqlite_library import sqlite_module
 from tests.cli.conftest import Terminal
 from tests.cli.terminal import environment
@@ -161,3 +163,17 @@ def test_a_sweep_by_hand_does_its_work_once_and_is_remembered(terminal: Terminal
     listed = {one["sweep"]: one for one in terminal.json("sweep", "list")}
     assert listed["reconcile"]["last"] == ran["started"] and listed["reconcile"]["next"] is None
     assert terminal("sweep", "run", "nonsense").code == 2
+
+
+@pytest.mark.promise("S91", part="health says which contract waits")
+def test_health_names_a_contract_whose_handlers_hang(terminal: Terminal, app: App) -> None:
+    worker = Presence(app.shell, kind="worker", contracts=("pay",), slots=2)
+    try:
+        tell_refused(app.shell, worker.id, ["pay"])
+        ended = terminal("health")
+        assert ended.code == 1
+        assert "handlers of pay hang" in ended.out and "abandoned_limit" in ended.out
+        tell_refused(app.shell, worker.id, [])
+        assert "hang" not in terminal("health").out
+    finally:
+        worker.close()

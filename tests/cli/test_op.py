@@ -122,3 +122,23 @@ def test_explain_says_why_and_what_would_move_it_and_writes_nothing(terminal: Te
     assert "authorize a retry from 20" in waiting
     assert "no_handler" in terminal("op", "explain", "pay:3").out
     assert before == (terminal("audit", "head").out, terminal("op", "events", "pay:1").out)
+
+
+@pytest.mark.promise("S133", part="op explain says why a finite window does not help a thread")
+def test_explain_says_why_a_finite_window_justifies_no_retry_from_a_thread(terminal: Terminal) -> None:
+    app = App(terminal.folder / "settled.db")
+    app.create_database()
+    with pytest.warns(UserWarning, match="process"):
+
+        @app.effect(
+            name="wire", operation_id=lambda a: f"wire:{a['n']}", isolation="thread",
+            provider_idempotency_key=lambda a: f"wire:{a['n']}", provider_idempotency_guaranteed=True,
+            provider_idempotency_window=86_400,
+        )  # fmt: skip
+        def wire() -> None:
+            raise ConnectionResetError("answer lost")
+
+    assert app.execute("wire", {"n": 1}).reason == "no_probe"
+    app.close()
+    said = terminal("op", "explain", "wire:1").out
+    assert "its window is finite, and in thread isolation" in said and "isolation='process'" in said

@@ -45,8 +45,8 @@ def ailments(seen: Survey, settings: Settings) -> list[str]:
     unknown = seen.age_seconds(Status.OUTCOME_UNKNOWN)
     if unknown is not None and unknown > limits.oldest_unknown_seconds:
         problems.append(f"an outcome has been unknown for {unknown:.0f} s (limit {limits.oldest_unknown_seconds:g})")
-    if seen.abandoned >= settings.worker.abandoned_max:
-        problems.append(f"{seen.abandoned} operations have an attempt that was given up and may still run (abandoned_limit)")
+    if seen.refused:
+        problems.append(f"handlers of {', '.join(seen.refused)} hang, and a worker claims no more of them (abandoned_limit)")
     if seen.overdue is not None:
         problems.append(f"{seen.overdue} is unknown for longer than its contract allows")
     return problems
