@@ -4,26 +4,20 @@ Promise: whatever can be wrong with a declaration is refused when it is made; a 
 for the handler, probe and postcondition that its decorators add.
 """
 
-import json
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from settled.callbacks import HANDLER_PARAMETERS, POSTCONDITION_PARAMETERS, bind_by_name, is_async, takes_one
 from settled.core.errors import ConfigurationError
-from settled.core.limits import DEFAULTS
 from settled.core.limits import TERM_DEFAULTS as DEFAULT
-from settled.core.terms import Terms, seconds_us
-from settled.core.text import safe_str
+from settled.core.terms import Terms
 from settled.core.words import Isolation, Risk
+from settled.declared import Seconds, count, flag, is_number, label, names, not_negative_us, one_of, positive_us, rate
 
-Seconds = float | timedelta
 Call = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
-_SECONDS_MAX: Final = 10 * 366 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +34,12 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError for a value that is not exactly what it must be."""
         for name in ("max_attempts", "not_sent_attempts_max"):
-            _count(getattr(self, name), name)
+            count(getattr(self, name), name)
         for name in ("initial", "cap"):
-            _positive(getattr(self, name), name)
-        if not _is_number(self.factor) or self.factor < 1:
+            positive_us(getattr(self, name), name)
+        if not is_number(self.factor) or self.factor < 1:
             raise ValueError(f"factor must be a number of at least 1, not {self.factor!r}")
-        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
+        if not is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be between 0 and 1, not {self.jitter!r}")
 
 
@@ -97,18 +91,18 @@ class EffectContract:
         policy = RetryPolicy() if retry is None else retry
         if type(policy) is not RetryPolicy:
             raise TypeError(f"retry must be a RetryPolicy, not {type(retry).__name__}")
-        _set(self, "name", _label(name, "name"))
+        _set(self, "name", label(name, "name"))
         _set(self, "operation_id_function", None if operation_id is None else takes_one(operation_id, "operation_id"))
         _set(self, "key_function", _optional_function(provider_idempotency_key, "provider_idempotency_key"))
         _set(self, "reference_function", _optional_function(provider_reference, "provider_reference"))
-        _set(self, "identity_fields", _names(identity_fields, "identity_fields"))
+        _set(self, "identity_fields", names(identity_fields, "identity_fields"))
         _set(self, "arguments_type", _checked_type(arguments_type))
         _set(self, "approval", approval)
         _set(self, "_handler", None)
         _set(self, "_probe", None)
         _set(self, "_postcondition", None)
         _set(self, "_isolation_given", isolation is not None)
-        guaranteed = _flag(provider_idempotency_guaranteed, "provider_idempotency_guaranteed")
+        guaranteed = flag(provider_idempotency_guaranteed, "provider_idempotency_guaranteed")
         if guaranteed and provider_idempotency_key is None:
             raise ValueError("provider_idempotency_guaranteed=True needs provider_idempotency_key: there is no key to deduplicate on")
         if provider_idempotency_window is not None and not guaranteed:
@@ -118,41 +112,41 @@ class EffectContract:
             "_base",
             Terms(
                 name=name,
-                version=_label(version, "version"),
-                risk=_one_of(risk, "risk", Risk),
-                queue=_label(queue, "queue"),
-                confirm_on=_one_of(confirm_on, "confirm_on", ("return", "probe")),
-                isolation=_one_of(isolation or Isolation.PROCESS, "isolation", Isolation),
-                dispatch=_one_of(dispatch, "dispatch", ("direct", "handoff")),
-                announces_sending=_flag(announces_sending, "announces_sending"),
-                timeout_us=_positive(timeout, "timeout"),
-                kill_grace_us=_not_negative(kill_grace, "kill_grace"),
+                version=label(version, "version"),
+                risk=one_of(risk, "risk", Risk),
+                queue=label(queue, "queue"),
+                confirm_on=one_of(confirm_on, "confirm_on", ("return", "probe")),
+                isolation=one_of(isolation or Isolation.PROCESS, "isolation", Isolation),
+                dispatch=one_of(dispatch, "dispatch", ("direct", "handoff")),
+                announces_sending=flag(announces_sending, "announces_sending"),
+                timeout_us=positive_us(timeout, "timeout"),
+                kill_grace_us=not_negative_us(kill_grace, "kill_grace"),
                 has_key=provider_idempotency_key is not None,
                 key_guaranteed=guaranteed,
                 window_us=None
                 if provider_idempotency_window is None
-                else _positive(provider_idempotency_window, "provider_idempotency_window"),
-                key_margin_us=_not_negative(key_margin, "key_margin"),
+                else positive_us(provider_idempotency_window, "provider_idempotency_window"),
+                key_margin_us=not_negative_us(key_margin, "key_margin"),
                 has_reference=provider_reference is not None,
                 max_attempts=policy.max_attempts,
                 not_sent_attempts_max=policy.not_sent_attempts_max,
-                retry_initial_us=_positive(policy.initial, "initial"),
+                retry_initial_us=positive_us(policy.initial, "initial"),
                 retry_factor=float(policy.factor),
-                retry_cap_us=_positive(policy.cap, "cap"),
+                retry_cap_us=positive_us(policy.cap, "cap"),
                 retry_jitter=float(policy.jitter),
-                commit_horizon_us=_not_negative(commit_horizon, "commit_horizon"),
-                read_lag_us=_not_negative(read_lag, "read_lag"),
-                network_drain_us=_not_negative(network_drain, "network_drain"),
-                probe_timeout_us=_positive(probe_timeout, "probe_timeout"),
-                probe_attempts_max=_count(probe_attempts_max, "probe_attempts_max"),
-                unknown_age_max_us=_positive(unknown_age_max, "unknown_age_max"),
-                unknown_outcome=_one_of(unknown_outcome, "unknown_outcome", ("quarantine", "keep_unknown")),
-                concurrency=None if concurrency is None else _count(concurrency, "concurrency"),
-                rate_limit=None if rate_limit is None else _rate(rate_limit),
+                commit_horizon_us=not_negative_us(commit_horizon, "commit_horizon"),
+                read_lag_us=not_negative_us(read_lag, "read_lag"),
+                network_drain_us=not_negative_us(network_drain, "network_drain"),
+                probe_timeout_us=positive_us(probe_timeout, "probe_timeout"),
+                probe_attempts_max=count(probe_attempts_max, "probe_attempts_max"),
+                unknown_age_max_us=positive_us(unknown_age_max, "unknown_age_max"),
+                unknown_outcome=one_of(unknown_outcome, "unknown_outcome", ("quarantine", "keep_unknown")),
+                concurrency=None if concurrency is None else count(concurrency, "concurrency"),
+                rate_limit=None if rate_limit is None else rate(rate_limit),
                 approval=approval is not None,
-                result_retention=_one_of(result_retention, "result_retention", ("store", "none")),
-                store_error_text=_flag(store_error_text, "store_error_text"),
-                sensitive_fields=_names(sensitive_fields, "sensitive_fields") or (),
+                result_retention=one_of(result_retention, "result_retention", ("store", "none")),
+                store_error_text=flag(store_error_text, "store_error_text"),
+                sensitive_fields=names(sensitive_fields, "sensitive_fields") or (),
             ),
         )
         _set(self, "_terms", None)
@@ -317,37 +311,6 @@ class EffectContract:
             )
 
 
-def derive(function: Call, text: str, what: str) -> str | None:
-    """Call an identity function twice on fresh copies of the arguments and return its one answer.
-
-    Raises ValueError where it raises, answers differently, or gives a blank, padded or wrong-typed identity.
-    """
-    try:
-        first, second = function(json.loads(text)), function(json.loads(text))
-    except Exception as error:
-        raise ValueError(f"{what} raised {type(error).__name__}: {safe_str(error)}. Nothing was stored.") from error
-    if first != second:
-        raise ValueError(
-            f"{what} gave {first!r} and then {second!r} for the same arguments. Nothing was stored. An identity must be stable."
-        )
-    if first is None:
-        return None
-    return check_identity(first, what)
-
-
-def check_identity(value: object, what: str) -> str:
-    """Return an identity that is exact, non-blank text of bounded length. Raises ValueError otherwise."""
-    if type(value) is not str:
-        raise ValueError(f"{what} must be a str, not {type(value).__name__}. Nothing was stored.")
-    if not value.strip() or value != value.strip():
-        raise ValueError(f"{what} is blank or padded: {value!r}. Nothing was stored.")
-    if len(value) > DEFAULTS.operation_id_max:
-        raise ValueError(f"{what} is longer than {DEFAULTS.operation_id_max} characters. Nothing was stored.")
-    if not value.isascii() and any(0xD800 <= ord(character) < 0xE000 for character in value):
-        raise ValueError(f"{what} holds a lone surrogate, which is not Unicode text. Nothing was stored.")
-    return value
-
-
 def _set(contract: EffectContract, name: str, value: object) -> None:
     object.__setattr__(contract, name, value)
 
@@ -357,80 +320,8 @@ def _pick(taken: tuple[str, ...], arguments: dict[str, Any], ctx: Any, key: str 
     return {name: offered[name] for name in taken}
 
 
-def _label(value: object, what: str) -> str:
-    if type(value) is not str:
-        raise ValueError(f"{what} must be a str, not {type(value).__name__}")
-    if not value.strip() or value != value.strip():
-        raise ValueError(f"{what} is blank or padded: {value!r}")
-    if len(value) > DEFAULTS.name_max or not value.isprintable():
-        raise ValueError(f"{what} must be printable and of at most {DEFAULTS.name_max} characters")
-    return value
-
-
-def _flag(value: object, what: str) -> bool:
-    if type(value) is not bool:
-        raise TypeError(f"{what} must be True or False, not {value!r}")
-    return value
-
-
-def _count(value: object, what: str) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{what} must be an int, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{what} must be at least 1, not {value}")
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-
-
-def _seconds(value: object, what: str) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if not _is_number(value):
-        raise ValueError(f"{what} must be seconds or a timedelta, not {value!r}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _positive(value: object, what: str) -> int:
-    seconds = _seconds(value, what)
-    if not 0 < seconds <= _SECONDS_MAX or seconds_us(seconds) < 1:
-        raise ValueError(f"{what} must be more than 0 and at most {_SECONDS_MAX:.0f} seconds, not {value!r}")
-    return seconds_us(seconds)
-
-
-def _not_negative(value: object, what: str) -> int:
-    seconds = _seconds(value, what)
-    if not 0 <= seconds <= _SECONDS_MAX:
-        raise ValueError(f"{what} must be between 0 and {_SECONDS_MAX:.0f} seconds, not {value!r}")
-    return seconds_us(seconds)
-
-
-def _rate(value: object) -> float:
-    if not _is_number(value) or value <= 0:  # type: ignore[operator]
-        raise ValueError(f"rate_limit must be a number of starts per second above 0, not {value!r}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _one_of(value: object, what: str, allowed: Iterable[str]) -> str:
-    names = [str(one) for one in allowed]
-    if type(value) is not str and not isinstance(value, (Isolation, Risk)):
-        raise ValueError(f"{what} must be one of {', '.join(names)}, not {value!r}")
-    if value not in names:
-        raise ValueError(f"{what} must be one of {', '.join(names)}, not {value!r}")
-    return str(value)
-
-
-def _names(value: object, what: str) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"{what} must be a sequence of field names, not {value!r}")
-    names = tuple(value)
-    if not all(type(name) is str and name for name in names):
-        raise TypeError(f"{what} must hold field names, not {value!r}")
-    return names
+def _optional_function(value: Any, what: str) -> Call | None:
+    return None if value is None else takes_one(value, what)
 
 
 def _checked_type(arguments_type: Any) -> Any:
@@ -439,7 +330,3 @@ def _checked_type(arguments_type: Any) -> Any:
 
         arguments_schema(arguments_type)
     return arguments_type
-
-
-def _optional_function(value: Any, what: str) -> Call | None:
-    return None if value is None else takes_one(value, what)

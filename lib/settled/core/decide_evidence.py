@@ -1,11 +1,10 @@
-"""What a probe's answer, a provider's notice or a late end of an attempt means, whatever the status meanwhile."""
+"""What a probe's answer, a provider's notice or a fence found later means, whatever the status meanwhile."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from settled.core.case import Case
 from settled.core.correlate import is_second_id, with_output
-from settled.core.decide_end import End, EndFacts
 from settled.core.decide_unknown import (
     deadline_passed,
     decide_key_retry,
@@ -20,9 +19,7 @@ from settled.core.guarantee import Guarantee, budget_left, key_verdict, unattend
 from settled.core.history import Attempt
 from settled.core.moment import Moment, surely_elapsed_us
 from settled.core.terms import bounds_us
-from settled.core.words import EventType, Reason, Status, Weakness
-
-_CLOSED_STATUSES = (Status.REJECTED, Status.CANCELLED)
+from settled.core.words import FAILED_STATUSES, EventType, Reason, Status, Weakness
 
 
 class Answer(NamedTuple):
@@ -85,28 +82,10 @@ def quiet_since(case: Case, attempt: Attempt) -> Moment | None:
     return attempt.fenced if attempt.fence is not None else None
 
 
-def decide_late(case: Case, number: int, facts: EndFacts) -> tuple[Event, ...]:
-    """Return the events of an end that arrives after the attempt was given up: evidence, never a silent flip."""
-    attempt = case.history.attempt(number)
-    if attempt is None:
-        return ()
-    events: list[Event] = []
-    if facts.fence is not None and _may_be_fenced(case, attempt):
-        events.append(case.event(EventType.FENCED, attempt=number, data={"fence": facts.fence, "boot": case.boot}))
-    after = case.after(events)
-    match facts.end:
-        case End.RETURNED | End.RESULT_NOT_STORABLE:
-            return (*events, *_late_return(after, number, facts))
-        case End.REJECTED | End.NOT_SENT:
-            return (*events, *_late_rejection(after, number, facts))
-        case _:
-            return tuple(events)
-
-
 def decide_fence(case: Case, number: int, basis: str, fenced: Moment) -> tuple[Event, ...]:
     """Return the event of a fence that was found later, none where the attempt has one or can have none."""
     attempt = case.history.attempt(number)
-    if attempt is None or not _may_be_fenced(case, attempt):
+    if attempt is None or not may_be_fenced(case, attempt):
         return ()
     return (case.event(EventType.FENCED, attempt=number, data={"fence": basis, "boot": [fenced.boot_us, fenced.boot_id]}),)
 
@@ -158,11 +137,11 @@ def _committed(case: Case, answer: Answer) -> tuple[Event, ...]:
     met = answer.postcondition is not False
     data = _facts(case, answer, {"confirms": True} if met else {"postcondition": False})
     status = case.row.status
-    if met and _settles(case):
+    if met and settles(case):
         return (case.event(EventType.PROBE_COMMITTED, Status.CONFIRMED, data=with_output(case, data)),)
-    kept = case.event(EventType.PROBE_COMMITTED, data={**data, **_news(case, data)})
+    kept = case.event(EventType.PROBE_COMMITTED, data={**data, **news_of(case, data)})
     after = case.after([kept])
-    if status in _CLOSED_STATUSES or (status is Status.PREPARED and case.row.attempt and not case.row.open_attempts):
+    if status in FAILED_STATUSES or (status is Status.PREPARED and case.row.attempt and not case.row.open_attempts):
         return kept, quarantine(after, Reason.CONFLICTING_EVIDENCE)
     if status is Status.PREPARED and not case.row.attempt:
         if case.row.reason == Reason.EVIDENCE_BEFORE_DISPATCH:
@@ -173,7 +152,7 @@ def _committed(case: Case, answer: Answer) -> tuple[Event, ...]:
     return (kept,)
 
 
-def _settles(case: Case) -> bool:
+def settles(case: Case) -> bool:
     """A confirmation settles while an attempt is open, but a conflict is left by a person only."""
     match case.row.status:
         case Status.OUTCOME_UNKNOWN:
@@ -186,7 +165,7 @@ def _settles(case: Case) -> bool:
             return False
 
 
-def _news(case: Case, data: Mapping[str, Any]) -> dict[str, Any]:
+def news_of(case: Case, data: Mapping[str, Any]) -> dict[str, Any]:
     """Say whether evidence changes what is known; a second provider operation ID is perhaps a second effect."""
     twice = is_second_id(case, data.get("id")) and not case.row.duplicate_suspected
     news = twice or case.row.status is not Status.CONFIRMED
@@ -259,82 +238,7 @@ def _after_unusable(case: Case, early: bool) -> tuple[Event, ...]:
     return give_up(case, Reason.PROBE_BUDGET_SPENT)
 
 
-# ------------------------------------------------------------------ late ends
-
-
-def _late_return(case: Case, number: int, facts: EndFacts) -> tuple[Event, ...]:
-    met = facts.postcondition is not False and facts.end is End.RETURNED
-    by_probe = any(terms.confirm_on == "probe" for terms in case.binding_terms())
-    data: dict[str, Any] = {"boot": case.boot}
-    if met and not by_probe:
-        data["confirms"] = True
-    for name, value in (("out", facts.output_digest), ("id", facts.provider_operation_id)):
-        if value is not None:
-            data[name] = value
-    if data.get("confirms") and _settles(case):
-        return (case.event(EventType.LATE_RETURN, Status.CONFIRMED, attempt=number, data=with_output(case, data)),)
-    kept = case.event(EventType.LATE_RETURN, attempt=number, data={**data, **_news(case, data)})
-    if case.row.status in _CLOSED_STATUSES or (case.row.status is Status.PREPARED and not case.row.open_attempts):
-        return kept, quarantine(case.after([kept]), Reason.CONFLICTING_EVIDENCE)
-    return (kept,)
-
-
-def _late_rejection(case: Case, number: int, facts: EndFacts) -> tuple[Event, ...]:
-    attempt = case.history.attempt(number)
-    if attempt is None:
-        return ()
-    data: dict[str, Any] = {"boot": case.boot, "retryable": facts.retryable}
-    if facts.error:
-        data["error"] = facts.error
-    if facts.end is End.NOT_SENT:
-        data["not_sent"] = True
-    status = case.row.status
-    conflict = case.row.reason == Reason.CONFLICTING_EVIDENCE
-    if status is Status.CONFIRMED:
-        return _late_rejection_of_confirmed(case, attempt, data)
-    if not attempt.open or conflict:
-        return (case.event(EventType.LATE_REJECTED, attempt=number, data=data),)
-    if attempt.returned:
-        return _rejected_after_a_return(case, number, data)
-    data |= _closing(case, attempt)
-    last = case.row.open_attempts == 1
-    match status:
-        case Status.OUTCOME_UNKNOWN if last:
-            retryable = facts.retryable or facts.end is End.NOT_SENT
-            if retryable and budget_left(case) and unattended_allowed(case):
-                data |= {"due": case.now.wall_us + retry_wait_us(case), "basis": "rejected_retryable"}
-                return (case.event(EventType.LATE_REJECTED, Status.PREPARED, attempt=number, data=data),)
-            return (case.event(EventType.LATE_REJECTED, Status.REJECTED, attempt=number, data=data),)
-        case Status.QUARANTINED if last:
-            return (case.event(EventType.LATE_REJECTED, Status.REJECTED, attempt=number, data=data),)
-        case _:
-            return (case.event(EventType.LATE_REJECTED, attempt=number, data={**data, "news": True}),)
-
-
-def _rejected_after_a_return(case: Case, number: int, data: dict[str, Any]) -> tuple[Event, ...]:
-    """An attempt that returned is closed by a confirmation or a person only; its own rejection contradicts it."""
-    event = case.event(EventType.LATE_REJECTED, attempt=number, data={**data, "news": True})
-    if case.row.status is not Status.OUTCOME_UNKNOWN:
-        return (event,)
-    return event, quarantine(case.after([event]), Reason.CONFLICTING_EVIDENCE)
-
-
-def _late_rejection_of_confirmed(case: Case, attempt: Attempt, data: dict[str, Any]) -> tuple[Event, ...]:
-    """The confirmation may belong to any attempt that is still open; when none is left, it is contradicted."""
-    if not attempt.open:
-        return (case.event(EventType.LATE_REJECTED, attempt=attempt.number, data=data),)
-    closing = {**data, **_closing(case, attempt), "news": True}
-    event = case.event(EventType.LATE_REJECTED, attempt=attempt.number, data=closing)
-    after = case.after([event])
-    return (event,) if after.row.open_attempts else (event, quarantine(after, Reason.CONFLICTING_EVIDENCE))
-
-
-def _closing(case: Case, attempt: Attempt) -> dict[str, Any]:
-    """A closed attempt that was counted as unfenced needs no fence any more."""
-    return {"closes": True} | ({"unfenced": True} if _may_be_fenced(case, attempt) else {})
-
-
-def _may_be_fenced(case: Case, attempt: Attempt) -> bool:
+def may_be_fenced(case: Case, attempt: Attempt) -> bool:
     """Whether a fence may still be found: for an open attempt of this ledger that was not handed off."""
     terms = case.terms_of(attempt)
     handed_off = terms is not None and terms.handed_off

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from settled.core.case import Case
 from settled.core.decide_end import End, EndFacts, decide_end
-from settled.core.decide_evidence import decide_late
+from settled.core.decide_late import decide_late
 from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
 from settled.core.moment import Moment

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from settled.contract import EffectContract, check_identity, derive
+from settled.contract import EffectContract
 from settled.core.canonical import canonical_text, fingerprint, restrict
 from settled.core.errors import OperationConflictError
 from settled.core.evidence import check_caller_map
@@ -16,6 +16,7 @@ from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.terms import seconds_us
 from settled.core.words import EventType, Reason, Status
+from settled.identity import check_identity, derive
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
 from settled.store.reads import ARGUMENTS, find_row, read_payload

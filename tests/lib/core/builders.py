@@ -10,7 +10,8 @@ from typing import Any
 from settled.core.case import Case
 from settled.core.decide_claim import decide_claim
 from settled.core.decide_end import End, EndFacts, decide_end
-from settled.core.decide_evidence import Answer, decide_after_probe, decide_late
+from settled.core.decide_evidence import Answer, decide_after_probe
+from settled.core.decide_late import decide_late
 from settled.core.decide_operator import Decision
 from settled.core.evidence import ProbeResult
 from settled.core.fold import Event

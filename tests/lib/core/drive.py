@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from settled.core.decide_claim import decide_claim
 from settled.core.decide_end import End, EndFacts, decide_end
-from settled.core.decide_evidence import decide_fence, decide_late
+from settled.core.decide_evidence import decide_fence
+from settled.core.decide_late import decide_late
 from settled.core.decide_operator import decide_authorize_retry, decide_cancel, decide_confirm, decide_reject, decide_stop_request
 from settled.core.decide_unknown import decide_escalation, decide_unattended
 from settled.core.errors import TransitionRefusedError
