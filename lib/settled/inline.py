@@ -32,7 +32,7 @@ from settled.steps.jobs import handler_job
 from settled.steps.owing import Owing, not_read_back
 from settled.steps.rates import note_starts, starts_allowed
 from settled.steps.reconcile import prepare_probes, record_answer
-from settled.steps.recover import Examiner, recover_row
+from settled.steps.recover import Examiner, end_unstarted, recover_row
 from settled.steps.resolve import must_find
 from settled.steps.submit import Order, store_orders
 from settled.store.reads import ARGUMENTS, read_payload, read_row
@@ -113,8 +113,13 @@ class Inline:
             self._owing.settle()
         with self._shell.ledger.read() as transaction:
             row = must_find(transaction, operation_id)
-        me = None if self._presence is None else self._presence.id
-        return recover_row(self._shell, self._examiner, row, me)
+        presence = self._presence
+        if presence is None:
+            return recover_row(self._shell, self._examiner, row, None)
+        if row.status is Status.DISPATCHED and row.lease_owner == presence.id:
+            # Without a slot it is no attempt under way: the commit of its claim failed here and was done all the same.
+            return row if presence.recorder.find(row.id, row.attempt) is not None else end_unstarted(self._shell, row)
+        return recover_row(self._shell, self._examiner, row, presence.id)
 
     # ------------------------------------------------------------------ claim and run
 

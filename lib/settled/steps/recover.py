@@ -106,6 +106,17 @@ def recover_row(shell: Shell, examiner: Examiner, row: Row, me: int | None) -> R
         return read_row(transaction, row.id)
 
 
+def end_unstarted(shell: Shell, seen: Row) -> Row:
+    """End a dispatch of our own whose handler was surely never started; return the row after it."""
+    with shell.ledger.write() as transaction:
+        row = read_row(transaction, seen.id)
+        if row.status is not Status.DISPATCHED or (row.lease_owner, row.attempt) != (seen.lease_owner, seen.attempt):
+            return row
+        facts = EndFacts(end=End.NEVER_ENTERED, fence=FenceBasis.NEVER_ENTERED)
+        done = record(transaction, [Move(row, decide_end(shell.full_case(transaction, row, shell.clock.now()), facts))])[0]
+        return done.row or row
+
+
 def read_counter(worker: WorkerRow) -> int | None:
     """Return an incarnation's heartbeat counter, None where its recorder cannot be believed."""
     try:
