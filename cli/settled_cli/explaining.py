@@ -52,6 +52,7 @@ _WEAKNESSES: Final = {
     "reference_missing": "the answer does not echo the provider reference",
     "after_return": "the handler had returned, so an absence contradicts it",
     "not_storable": "its output is not strict JSON",
+    "undated": "a notice does not say when it was read, so that an absence in it proves nothing",
 }
 
 
@@ -100,7 +101,7 @@ def _attempt(case: Case, attempt: Attempt) -> str:
     said = f"Attempt {attempt.number} was dispatched at {utc(attempt.dispatched.wall_us)} and {ended}"
     if attempt.closed_by is not None:
         return f"{said}; it is closed ({attempt.closed_by.value}): it surely had no effect."
-    if case.row.status is Status.DISPATCHED and attempt.number == case.row.attempt:
+    if case.row.status in _SETTLED or (case.row.status is Status.DISPATCHED and attempt.number == case.row.attempt):
         return f"{said}."
     if attempt.fence is not None:
         return f"{said}; it is open, fenced ({attempt.fence.value}): its code can send no more, what it sent may have taken effect."

@@ -6,8 +6,9 @@ same operation ID finds the lease lost and goes on from what is proved.
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from settled.core.errors import (
     ConfigurationError,
@@ -22,6 +23,7 @@ from settled.core.words import Isolation, Status
 from settled.execution.calls import Calls
 from settled.execution.job import Job
 from settled.execution.pool import Execution
+from settled.execution.recorder import Phase
 from settled.operation import Operation
 from settled.presence import Presence
 from settled.shell import Shell
@@ -31,16 +33,23 @@ from settled.steps.ends import Ended
 from settled.steps.jobs import handler_job
 from settled.steps.owing import Owing, not_read_back
 from settled.steps.rates import note_starts, starts_allowed
-from settled.steps.reconcile import prepare_probes, record_answer
+from settled.steps.reconcile import prepare_probes
 from settled.steps.recover import Examiner, end_unstarted, recover_row
 from settled.steps.resolve import must_find
 from settled.steps.submit import Order, store_orders
 from settled.store.reads import ARGUMENTS, read_payload, read_row
+from settled.store.requests import Stored
 from settled.store.transaction import Transaction
 from settled.store.waiting import count_abandoned, count_running, find_stop_requested
 
 if TYPE_CHECKING:
     from settled.app import App
+
+
+class _Taken(NamedTuple):
+    stored: Stored
+    claimed: Claimed | None
+    slot: int | None
 
 
 class Inline:
@@ -55,45 +64,38 @@ class Inline:
         self._execution: Execution | None = None
         self._owing = Owing(self._shell, self._give_slot)
         self._calls = Calls(self._owing.take_late)
+        self._asked: set[int] = set()
+        self._room = threading.BoundedSemaphore(self._shell.limits.slots)  # callers beyond the recorder's slots wait
         self.pid = os.getpid()
 
     def close(self) -> None:
         """End what runs here, honestly, and leave the ledger."""
         with self._lock:
+            left = False
             if self._execution is not None:
                 self._execution.close(kill=True)
-                self._execution.join(self._shell.limits.drain_seconds)
+                left = not self._execution.join(self._shell.limits.drain_seconds) or self._execution.abandoned > 0
                 self._execution = None
             with suppress(SettledError):  # what stays owed is found by the leases sweep: unknown, and never repeated
                 self._owing.settle()
             if self._presence is not None:
-                self._presence.close()
+                self._presence.close(code_left=left)
                 self._presence = None
 
     def execute(self, order: Order) -> Operation:
         """Store the request and claim it in one transaction, run it, record its end; or return what is known."""
         self._check_runnable(order)
-        presence = self._present()
         self._executing()  # whatever may be missing is missing before the claim
         with suppress(LedgerUnavailableError):
             self._owing.settle()
-        slot, claimed, now = None, None, self._shell.clock.now()
-        try:
-            with self._shell.ledger.write() as transaction:
-                stored = store_orders(self._shell, transaction, [order], now)[0]
-                claimed = self._claim(transaction, stored.row, now)
-                if claimed is not None:
-                    slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
-        except BaseException:
-            self._shell.forget_uncommitted()
-            if slot is not None:
-                presence.give_slot(slot)
-            raise
-        if claimed is not None:
-            return self._run(claimed, slot, now, created=stored.created)
-        if stored.created:
-            return show.after_submit(self._shell, stored)
-        return self._known(order, stored.row)
+        now = self._shell.clock.now()
+        with self._room:
+            taken = self._take(lambda transaction: store_orders(self._shell, transaction, [order], now)[0], now)
+            if taken.claimed is not None:
+                return self._run(taken, now)
+        if taken.stored.created:
+            return show.after_submit(self._shell, taken.stored)
+        return self._known(order)
 
     def reconcile(self, operation_id: str) -> Operation:
         """Ask the probe once, where an answer can mean something."""
@@ -117,11 +119,42 @@ class Inline:
         if presence is None:
             return recover_row(self._shell, self._examiner, row, None)
         if row.status is Status.DISPATCHED and row.lease_owner == presence.id:
-            # Without a slot it is no attempt under way: the commit of its claim failed here and was done all the same.
-            return row if presence.recorder.find(row.id, row.attempt) is not None else end_unstarted(self._shell, row)
+            return self._recover_own(presence, row)
         return recover_row(self._shell, self._examiner, row, presence.id)
 
+    def _recover_own(self, presence: Presence, row: Row) -> Row:
+        """Find out whether a dispatch of ours is under way: an interrupt, or a commit that failed and was done, may have left it.
+
+        Entry is contested here too: what is revoked before it entered will not enter, even if its thread is about to start it.
+        """
+        slot = presence.recorder.find(row.id, row.attempt)
+        if slot is None:
+            return end_unstarted(self._shell, row)
+        if self._calls.knows(row.id, row.attempt) or self._owing.knows(row.id, row.attempt):
+            return row
+        if presence.recorder.revoke(slot, row.id, row.attempt) is not Phase.CLAIMED:
+            return row
+        ended = end_unstarted(self._shell, row)
+        presence.give_slot(slot, row.id, row.attempt)
+        return ended
+
     # ------------------------------------------------------------------ claim and run
+
+    def _take(self, find: Callable[[Transaction], Stored], now: Moment) -> "_Taken":
+        """Find or store the operation and claim it where it may be dispatched now, in one transaction, its slot written first."""
+        presence, slot, claimed = self._present(), None, None
+        try:
+            with self._shell.ledger.write() as transaction:
+                stored = find(transaction)
+                claimed = self._claim(transaction, stored.row, now)
+                if claimed is not None:
+                    slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
+        except BaseException:
+            self._shell.forget_uncommitted()
+            if slot is not None and claimed is not None:
+                presence.give_slot(slot, claimed.row.id, claimed.row.attempt)
+            raise
+        return _Taken(stored, claimed, slot)
 
     def _check_runnable(self, order: Order) -> None:
         contract = order.contract
@@ -160,7 +193,9 @@ class Inline:
             note_starts(self._shell, transaction, [row.contract], now)
         return claimed
 
-    def _run(self, claimed: Claimed, slot: int | None, now: Moment, *, created: bool) -> Operation:
+    def _run(self, taken: "_Taken", now: Moment) -> Operation:
+        claimed, slot, created = taken.claimed, taken.slot, taken.stored.created
+        assert claimed is not None
         job = handler_job(claimed, slot, now, self._shell.limits)
         ran = self._calls.run(self._executing(), job, lambda: self._stop_wanted(job))
         row = self._owing.record(Ended(claimed.row, ran.report, by_person=ran.by_person), slot)
@@ -182,41 +217,51 @@ class Inline:
 
     # ------------------------------------------------------------------ known already
 
-    def _known(self, order: Order, row: Row) -> Operation:
+    def _known(self, order: Order) -> Operation:
         """Return what is known of a repeated request, after one look at its owner and one probe where that can help."""
         row = self.recover(order.operation_id)
         if row.status is Status.OUTCOME_UNKNOWN and self._shell.contracts[row.contract].has_probe:
             self._ask(row)
             with self._shell.ledger.read() as transaction:
                 row = must_find(transaction, order.operation_id)
-        now, slot, claimed = self._shell.clock.now(), None, None
         if row.status is Status.PREPARED and row.attempt:
-            presence = self._present()
-            with self._shell.ledger.write() as transaction:
-                row = must_find(transaction, order.operation_id)
-                claimed = self._claim(transaction, row, now)
-                if claimed is not None:
-                    slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
-        return self._app.get(order.operation_id) if claimed is None else self._run(claimed, slot, now, created=False)
+            now = self._shell.clock.now()
+            with self._room:
+                taken = self._take(lambda transaction: Stored(must_find(transaction, order.operation_id), False), now)
+                if taken.claimed is not None:
+                    return self._run(taken, now)
+        return self._app.get(order.operation_id)
 
     def _ask(self, row: Row) -> None:
-        """Hold the row, ask its probe, record the answer. Somebody else's hold is respected."""
+        """Ask the probe of a row, unless another thread of this process is asking it."""
+        with self._lock:
+            if row.id in self._asked:
+                return
+            self._asked.add(row.id)
+        try:
+            self._ask_alone(row)
+        finally:
+            with self._lock:
+                self._asked.discard(row.id)
+
+    def _ask_alone(self, row: Row) -> None:
+        """Hold the row, ask its probe, record the answer. Another incarnation's hold is respected."""
         presence = self._present()
+        self._executing()  # whatever may be missing is missing before the hold
         with self._shell.ledger.write() as transaction:
             fresh = read_row(transaction, row.id)
             prepared = prepare_probes(self._shell, transaction, [fresh], presence.id, self._shell.clock.now())
         for asking in prepared.asking:
             ran = self._calls.run(self._executing(), asking.job)
-            with self._shell.ledger.write() as transaction:
-                record_answer(self._shell, transaction, ran.report, asking.started, presence.id, self._shell.clock.now())
+            self._owing.answer(ran.report, presence.id)
             if ran.interrupt is not None:
                 raise ran.interrupt
 
     # ------------------------------------------------------------------ presence
 
-    def _give_slot(self, slot: int) -> None:
+    def _give_slot(self, slot: int, row: int, attempt: int) -> None:
         if self._presence is not None:
-            self._presence.give_slot(slot)
+            self._presence.give_slot(slot, row, attempt)
 
     def _present(self) -> Presence:
         with self._lock:

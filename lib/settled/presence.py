@@ -12,6 +12,7 @@ from settled.execution.incarnation import Incarnation, remove_lock_file, shared_
 from settled.execution.recorder import Recorder
 from settled.shell import Shell
 from settled.store import workers
+from settled.store.waiting import find_leased, find_unfenced
 
 
 class Presence:
@@ -49,9 +50,12 @@ class Presence:
                 self._unclear.append(slot)
         raise LedgerUnavailableError("no slot of the flight recorder is free. Nothing was dispatched. Try again.")
 
-    def give_slot(self, slot: int) -> None:
-        """Free a slot whose attempt is recorded, or whose claim did not commit."""
+    def give_slot(self, slot: int, row: int, attempt: int) -> None:
+        """Free a slot whose attempt is recorded, or whose claim did not commit. Does nothing for a slot that was given before."""
         with self._slots_lock:
+            seen = self.recorder.read(slot)
+            if seen is not None and seen[:2] != (row, attempt):
+                return
             again, self._unclear = [slot, *self._unclear], []
             for one in again:
                 (self._free if self.recorder.clear(one) else self._unclear).append(one)
@@ -74,15 +78,21 @@ class Presence:
         with self._shell.ledger.write() as transaction:
             workers.seen(transaction, self.id, self._shell.clock.now().wall_us)
 
-    def close(self, *, keep_files: bool = False) -> None:
-        """Leave the ledger. With `keep_files` the freed lock stays for others to prove that nothing is left behind.
+    def close(self, *, code_left: bool = False) -> None:
+        """Leave the ledger.
 
-        Errors of the store leave the row to the leases sweep.
+        With `code_left` the lock stays held until this process ends: until then its abandoned code may send. The files stay
+        while any attempt waits for a fence or its lease, which others prove by the freed lock; the retention sweep removes
+        them later.
         """
         self._stopped.set()
+        keep = True
         with suppress(Exception), self._shell.ledger.write() as transaction:
             workers.ended(transaction, self.id, self._shell.clock.now().wall_us)
-        if keep_files:
+            keep = bool(find_unfenced(transaction, 0, 1) or find_leased(transaction, self.id, 0, 1))
+        if code_left:
+            return
+        if keep:
             self.recorder.close()
             self.incarnation.release()
         else:

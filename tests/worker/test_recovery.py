@@ -101,7 +101,7 @@ def test_retention_clears_away_the_files_of_the_dead_and_no_others(app: App, clo
     submit(app, 1)
     dead, living = hand(), hand()
     dead.step()
-    dead.presence.close(keep_files=True)  # it left in good order, but not without a handler that was still running
+    dead.presence.close()  # it left in good order, but not without an attempt of its own
     files = [dead.presence.incarnation.lock_path, dead.presence.incarnation.lock_path.with_suffix(".recorder")]
     living.sweep("retention")
     assert all(path.exists() for path in files)  # it owns a row: the proof is still needed

@@ -1,9 +1,12 @@
 """Start a worker from settings: what `settled worker run` calls."""
 
+import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from settled.app import App
 from settled.config.loading import Loaded
@@ -16,7 +19,22 @@ def run_worker(app: App, *, loaded: Loaded, app_ref: str, once: bool = False, pa
     app.reference, app.settings_file = app_ref, loaded.config_file
     app.shell.overrides.update(overrides_of(loaded))
     with _told_to_runners(loaded.config_file):
-        return Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused).run()
+        worker = Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused)
+        code = worker.run()
+    if worker.left_behind:
+        _end_at_once(code)
+    return code
+
+
+def _end_at_once(code: int) -> NoReturn:
+    """End this process with the code of handlers that was left behind in it: their lock is freed when they can send no more.
+
+    An ordinary exit would wait for threads of their own, which may never end.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextmanager

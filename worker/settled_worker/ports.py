@@ -19,8 +19,8 @@ class Slots(Protocol):
     def take_slot(self, row: int, attempt: int) -> int:
         """Write `claimed` into a free one, before the claim commits."""
 
-    def give_slot(self, slot: int) -> None:
-        """Free it again."""
+    def give_slot(self, slot: int, row: int, attempt: int) -> None:
+        """Free it again, if it is still this attempt's."""
 
 
 class Journal(Protocol):

@@ -56,6 +56,7 @@ class Pump:
     _stopping: set[tuple[int, int]] = field(default_factory=set)
     _shutting_down: bool = False
     _in_doubt: bool = False
+    _ends_first: bool = False
 
     def step(self, now: Moment, arrived: Iterable[Report], *, due_us: int | None = None) -> Starts:
         """Record and claim once. Raises LedgerUnavailableError where the store cannot be written; call again then.
@@ -64,29 +65,33 @@ class Pump:
         """
         self._pending.extend(arrived)
         batch = [self._pending[index] for index in range(min(len(self._pending), self.shell.limits.batch_max))]
-        taken: list[int] = []
+        taken: list[tuple[int, int, int]] = []
+        claiming = False
         try:
             with self.shell.ledger.write() as transaction:
                 settled = self._record(transaction, batch, now)
                 claimed = self._again(transaction, now) if self._in_doubt and self.claiming else []
-                if self.claiming and not claimed:  # what is taken up again holds slots that `_free` still counts
-                    claimed = claim_due(
-                        self.shell, transaction, self.me, self._free, now, now.wall_us if due_us is None else due_us, self.refuses
-                    )
+                claiming = True  # until the slots are written: a claim that fails must not keep what has ended from being recorded
+                # What is taken up again holds slots that are still counted as free.
+                if self.claiming and not claimed and not (self._ends_first and batch):
+                    due = now.wall_us if due_us is None else due_us
+                    claimed = claim_due(self.shell, transaction, self.me, self.room, self._free_slots(), now, due, self.refuses)
                 for one in claimed:
-                    taken.append(self.slots.take_slot(one.row.id, one.row.attempt))
+                    taken.append((self.slots.take_slot(one.row.id, one.row.attempt), one.row.id, one.row.attempt))
+                claiming = False
                 stops = self._stops(transaction) if self.flights else []
         except BaseException as error:
             self.shell.forget_uncommitted()
-            for slot in taken:
-                self.slots.give_slot(slot)
+            for slot, row, attempt in taken:
+                self.slots.give_slot(slot, row, attempt)
             self._in_doubt = self._in_doubt or bool(taken) or isinstance(error, LedgerUnavailableError)
+            self._ends_first = claiming
             raise
-        self._in_doubt = False
+        self._in_doubt = self._ends_first = False
         for _ in batch:
             self._pending.popleft()
         self._forget(batch)
-        jobs = [self._take_off(one, slot, now) for one, slot in zip(claimed, taken, strict=True)]
+        jobs = [self._take_off(one, slot, now) for one, (slot, _, _) in zip(claimed, taken, strict=True)]
         self.journal.settled(settled)
         return Starts(jobs, stops)
 
@@ -125,10 +130,9 @@ class Pump:
         ended = [self._ended(transaction, report) for report in batch if report.job.kind is Kind.HANDLER]
         settled = record_ends(self.shell, transaction, ended, now)
         for report in batch:
-            if report.job.kind is Kind.PROBE:
-                asked = self.asking.get((report.job.row, report.job.attempt))
-                started = now if asked is None else asked.started
-                row, events = record_answer(self.shell, transaction, report, started, self.me, now)
+            # An answer that comes after its probe was given up is none: that probe has been counted, and another may hold the row.
+            if report.job.kind is Kind.PROBE and not report.late:
+                row, events = record_answer(self.shell, transaction, report, self.me, now)
                 settled.append(Settled(row, events))
         return settled
 
@@ -164,8 +168,9 @@ class Pump:
 
     # ------------------------------------------------------------------ between steps
 
-    def _free(self, isolation: Isolation) -> int:
-        return min(self.room(isolation), self.slots.free_slots)
+    def _free_slots(self) -> int:
+        """How many handlers of all isolations together may be claimed."""
+        return min(self.slots.free_slots, max(self.room(isolation) for isolation in Isolation))
 
     def _take_off(self, claimed: Claimed, slot: int, now: Moment) -> Job:
         self.flights[claimed.row.id, claimed.row.attempt] = Flight(claimed.row, slot)
@@ -175,9 +180,10 @@ class Pump:
         for report in batch:
             key = (report.job.row, report.job.attempt)
             if report.job.kind is Kind.PROBE:
-                self.asking.pop(key, None)
+                if not report.late:
+                    self.asking.pop(key, None)
                 continue
             flight = self.flights.pop(key, None)
             self._stopping.discard(key)
             if flight is not None:
-                self.slots.give_slot(flight.slot)
+                self.slots.give_slot(flight.slot, *key)

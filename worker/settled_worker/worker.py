@@ -17,7 +17,7 @@ from settled.core.errors import ConfigurationError, LedgerUnavailableError, Sett
 from settled.core.moment import SECOND_US
 from settled.core.words import Isolation
 from settled.doorbell import Doorbell
-from settled.execution.job import Report
+from settled.execution.job import End, Report
 from settled.execution.pool import Execution
 from settled.logs import get_log
 from settled.presence import Presence
@@ -38,6 +38,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS_TO_STOP_NOW: Final = 2
 _RUNNERS_AHEAD: Final = 2  # ready before the first claim; more are started as they are needed
 _FIRST_RUNNER_SECONDS_MAX: Final = 10.0  # then a claim shows what is wrong
+_SLOTS_PER_HANDLER: Final = 2  # in the recorder: those that ended are freed only once that is recorded, beside the next claims
 _GATHER_SECONDS: Final = 0.0003
 _GATHER_LOOKS: Final = 4
 _READY_LOOK_SECONDS: Final = 0.05
@@ -55,6 +56,7 @@ class Worker:
         self._wake = Wake()
         self._due = DueClock(self._clock)
         self._paused = paused
+        self.left_behind = False
         self._seen_boot_us = 0
         self._told_refused: set[str] = set()
         self._started_us = self._clock.monotonic_us()
@@ -81,7 +83,7 @@ class Worker:
     def _start(self) -> None:
         workers = self._settings.worker
         self._presence = Presence(
-            self._shell, kind="worker", contracts=tuple(self._app.contracts), slots=workers.slots + self._limits.probe_slots
+            self._shell, kind="worker", contracts=tuple(self._app.contracts), slots=_SLOTS_PER_HANDLER * workers.slots
         )
         runners = workers.process_runners or min(self._limits.process_runners_max, 2 * (os.cpu_count() or 1))
         self._execution = Execution(
@@ -222,12 +224,12 @@ class Worker:
         self._schedule.close()
         self._execution.close(kill=True)
         self._execution.join(self._limits.busy_timeout_seconds)
-        left_behind = self._execution.abandoned > 0 or bool(self._pump.flights)
+        self.left_behind = self._execution.abandoned > 0 or bool(self._pump.flights)
         if self._bell is not None:
             self._bell.close()
-        self._presence.close(keep_files=left_behind)
+        self._presence.close(code_left=self.left_behind)
         self._wake.close()
-        log.info("worker.ended", left_behind=left_behind)
+        log.info("worker.ended", left_behind=self.left_behind)
 
     # ------------------------------------------------------------------ questions
 
@@ -289,7 +291,11 @@ class Worker:
     def _ask(self, asking: Sequence[Asking]) -> None:
         self._pump.asks(asking)
         for one in asking:
-            self._execution.start(one.job)
+            try:
+                self._execution.start(one.job)
+            except Exception as error:  # noqa: BLE001 - its answer is that there is none, so that its hold is given up
+                failed = Report(job=one.job, end=End.RAISED, error_class=type(error).__name__, ended=self._clock.now())
+                self._wake.arrived(failed)
 
     def _tell_alive(self, boot_us: int) -> None:
         """Keep the row of this incarnation fresh, seldom."""

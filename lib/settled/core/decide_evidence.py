@@ -181,6 +181,8 @@ def _absent(case: Case, answer: Answer) -> tuple[Event, ...]:
     if status is Status.CONFIRMED and absence.weakness is None:
         noted = case.event(EventType.PROBE_UNKNOWN, data=_facts(case, answer, {"absence_observed": True, "news": True}))
         return noted, quarantine(case.after([noted]), Reason.CONFLICTING_EVIDENCE)
+    if answer.source != "probe":  # a notice does not say when it was read; it may be older than what it denies
+        return _unusable(case, answer, Weakness.UNDATED)
     if absence.weakness is not None or status is not Status.OUTCOME_UNKNOWN:
         return _unusable(case, answer, absence.weakness, absence.wait_us)
     if any(attempt.returned for attempt in case.history.open_attempts):

@@ -137,6 +137,7 @@ class Weakness(StrEnum):
     REFERENCE_MISSING = "reference_missing"
     AFTER_RETURN = "after_return"
     NOT_STORABLE = "not_storable"
+    UNDATED = "undated"
 
 
 class Isolation(StrEnum):

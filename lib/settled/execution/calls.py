@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from settled.execution.job import Arrived, Job, Key, Report
+from settled.execution.job import Arrived, Job, Key, Kind, Report
 from settled.execution.pool import Execution
 
 STOP_LOOK_SECONDS: Final = 0.25
@@ -48,6 +48,11 @@ class Calls:
             answers.put(report)
         else:
             self._late(report)
+
+    def knows(self, row: int, attempt: int) -> bool:
+        """Whether a caller waits for this attempt's handler."""
+        with self._lock:
+            return Key(Kind.HANDLER, row, attempt) in self._waiting
 
     def run(self, execution: Execution, job: Job, stop_wanted: Callable[[], bool] | None = None) -> Ran:
         """Start the job and wait for its report; `stop_wanted` is asked now and then until it says yes."""

@@ -30,18 +30,26 @@ class Claimed(NamedTuple):
 
 
 def claim_due(
-    shell: Shell, transaction: Transaction, worker: int, room: Room, now: Moment, due_us: int, refuses: Refuses | None = None
+    shell: Shell,
+    transaction: Transaction,
+    worker: int,
+    room: Room,
+    slots: int,
+    now: Moment,
+    due_us: int,
+    refuses: Refuses | None = None,
 ) -> list[Claimed]:
     """Claim what is due and fits into the free slots; withdraw and expire what may not be dispatched any more.
 
-    `due_us` is the wall clock by which rows are due; `room` says how many handlers of an isolation may start, `refuses`
-    which contracts this process takes no more of for now.
+    `due_us` is the wall clock by which rows are due; `room` says how many handlers of an isolation may start, `slots` how
+    many of all, `refuses` which contracts this process takes no more of for now.
     """
     if shell.ledger.misplaced:  # a copy does not know what the original has dispatched since
         return []
     claims: list[tuple[Row, str, Claim]] = []
     for names, limit in _lanes(shell, transaction, room, now, refuses):
-        for row, stored in find_ready(transaction, names, due_us, min(limit, shell.limits.batch_max)):
+        limit = min(limit, slots - len(claims), shell.limits.batch_max - len(claims))
+        for row, stored in find_ready(transaction, names, due_us, limit) if limit > 0 else ():
             terms = shell.terms_here(row.contract)
             case = shell.plain_case(transaction, row, now) if not row.attempt else readable_case(shell, transaction, row, now)
             if case is None:

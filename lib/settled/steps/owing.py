@@ -15,20 +15,23 @@ from settled.execution.job import Kind, Report
 from settled.shell import Shell
 from settled.steps import show
 from settled.steps.ends import Ended, record_ends
+from settled.steps.reconcile import record_answer
 from settled.store.reads import read_row
 
 TRIES_MAX: Final = 5
 
 
 class _Owed(NamedTuple):
-    record: Callable[[], Row]
+    record: Callable[[], object]
     slot: int | None
+    row: int
+    attempt: int
 
 
 class Owing:
     """What this process still owes the ledger. `give_slot` frees a recorder slot."""
 
-    def __init__(self, shell: Shell, give_slot: Callable[[int], None]) -> None:
+    def __init__(self, shell: Shell, give_slot: Callable[[int, int, int], None]) -> None:
         self._shell, self._give_slot = shell, give_slot
         self._owed: list[_Owed] = []
         self._settling = threading.Lock()
@@ -41,14 +44,14 @@ class Owing:
                 break
             except LedgerUnavailableError as error:
                 if tried == TRIES_MAX:
-                    self._owed.append(_Owed(partial(self._record, ended), slot))
+                    self._owed.append(_Owed(partial(self._record, ended), slot, ended.row.id, ended.row.attempt))
                     raise _not_recorded(ended, error) from error
                 show.sleep(min(0.05 * 2**tried, 1.0))
             except BaseException:  # an interrupt of this thread: perhaps recorded, perhaps not; the second time is harmless
-                self._owed.append(_Owed(partial(self._record, ended), slot))
+                self._owed.append(_Owed(partial(self._record, ended), slot, ended.row.id, ended.row.attempt))
                 raise
         if slot is not None:
-            self._give_slot(slot)
+            self._give_slot(slot, ended.row.id, ended.row.attempt)
         return row
 
     def take_late(self, report: Report) -> None:
@@ -59,10 +62,23 @@ class Owing:
         try:
             self._record_late(report)
         except LedgerUnavailableError:
-            self._owed.append(_Owed(partial(self._record_late, report), slot))
+            self._owed.append(_Owed(partial(self._record_late, report), slot, report.job.row, report.job.attempt))
             return
         if slot is not None:
-            self._give_slot(slot)
+            self._give_slot(slot, report.job.row, report.job.attempt)
+
+    def answer(self, report: Report, worker: int) -> None:
+        """Record a probe's answer, which also gives up its hold. Raises LedgerUnavailableError; it is owed then."""
+        record = partial(self._record_answer, report, worker)
+        try:
+            record()
+        except BaseException:
+            self._owed.append(_Owed(record, None, report.job.row, report.job.attempt))
+            raise
+
+    def knows(self, row: int, attempt: int) -> bool:
+        """Whether an end of this attempt is still to be recorded."""
+        return any((one.row, one.attempt) == (row, attempt) and one.slot is not None for one in list(self._owed))
 
     def settle(self) -> None:
         """Record what is owed. Raises LedgerUnavailableError; what is left stays owed then."""
@@ -72,11 +88,15 @@ class Owing:
                 first.record()
                 del self._owed[0]
                 if first.slot is not None:
-                    self._give_slot(first.slot)
+                    self._give_slot(first.slot, first.row, first.attempt)
 
     def _record(self, ended: Ended) -> Row:
         with self._shell.ledger.write() as transaction:
             return record_ends(self._shell, transaction, [ended], self._shell.clock.now())[0].row
+
+    def _record_answer(self, report: Report, worker: int) -> None:
+        with self._shell.ledger.write() as transaction:
+            record_answer(self._shell, transaction, report, worker, self._shell.clock.now())
 
     def _record_late(self, report: Report) -> Row:
         with self._shell.ledger.write() as transaction:

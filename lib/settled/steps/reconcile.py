@@ -54,9 +54,14 @@ def prepare_probes(shell: Shell, transaction: Transaction, rows: Sequence[Row], 
 
 
 def record_answer(
-    shell: Shell, transaction: Transaction, report: Report, started: Moment, worker: int, now: Moment
+    shell: Shell, transaction: Transaction, report: Report, worker: int, now: Moment
 ) -> tuple[Row, Sequence[Event]]:
-    """Record one answer by the row as it is now, and give up the hold. A stale answer overwrites nothing."""
+    """Record one answer by the row as it is now, and give up the hold. A stale answer overwrites nothing.
+
+    It is judged by when its own probe started: whatever the answer saw, it saw no earlier.
+    """
+    begun_us = report.job.claimed_boot_us
+    started = Moment(now.wall_us - (now.boot_us - begun_us), begun_us, now.boot_id)
     row = read_row(transaction, report.job.row)
     result = report.answer or ProbeResult.failed(report.error_class or report.end.value)
     output = result.output_text if result.storable else None

@@ -120,7 +120,7 @@ def find_underived(transaction: Transaction, contract: str, limit: int) -> list[
 def hold_for_probe(transaction: Transaction, rows: Iterable[Row], worker: int) -> list[Row]:
     """Take rows for a probe, so that no two probe at once; return those that were got. The version stays."""
     statement = transaction.statements[_hold]
-    return [row for row in rows if statement.run_many(transaction.cursor, [_guard(row) | {"worker": worker}]) == 1]
+    return [row for row in rows if statement.run_many(transaction.cursor, [_guard(row) | {"worker": worker, "mine": worker}]) == 1]
 
 
 def release_probe(transaction: Transaction, row_ids: Iterable[int], worker: int) -> None:
@@ -251,7 +251,8 @@ def _underived() -> sa.ClauseElement:
 
 
 def _hold() -> sa.ClauseElement:
-    seen = sa.update(operation).where(_c.id == named("seen_id"), _c.sequence == named("seen_sequence"), _c.probe_owner.is_(None))
+    mine_or_free = sa.or_(_c.probe_owner.is_(None), _c.probe_owner == named("mine"))  # a hold of ours that was left behind
+    seen = sa.update(operation).where(_c.id == named("seen_id"), _c.sequence == named("seen_sequence"), mine_or_free)
     return seen.values(probe_owner=named("worker"))
 
 
