@@ -1,13 +1,14 @@
 """Run async handlers on one event loop in a thread of its own.
 
 Promise: a deadline cancels the attempt and is reported at once, even while another handler blocks the loop; a coroutine that
-swallows its cancellation is abandoned, and what becomes of it is reported late.
+swallows its cancellation is abandoned, and what becomes of it is reported late. No handler can end the loop of the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Generator
@@ -18,8 +19,10 @@ import structlog
 
 from settled.execution.calling import Caller
 from settled.execution.deadlines import Deadlines
+from settled.execution.forked import leave_if_forked
 from settled.execution.job import Arrived, Job, Kind, Resolve
 from settled.execution.leftovers import OUR_THREADS, watch_for_leftovers
+from settled.execution.loop import UnforkableLoop
 from settled.execution.runs import EntryRecorder, Run, Runs
 
 _current: Final[contextvars.ContextVar[_Started | None]] = contextvars.ContextVar("settled_attempt", default=None)
@@ -42,7 +45,7 @@ class _Offload(ThreadPoolExecutor):
     """The loop's threads for asyncio.to_thread: they stay, so that only what runs in them tells whose they are."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future = super().submit(fn, *args, **kwargs)
+        future = super().submit(_call_in, os.getpid(), fn, args, kwargs)
         started = _current.get()
         if started is not None:
             started.calls.add(future)
@@ -103,7 +106,7 @@ class AsyncExecutor:
     def _open_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                loop = asyncio.new_event_loop()
+                loop = UnforkableLoop()
                 loop.set_task_factory(_start_task)
                 loop.set_default_executor(_Offload(thread_name_prefix=f"{OUR_THREADS}offload"))
                 threading.Thread(target=self._turn, args=(loop,), name=f"{OUR_THREADS}loop", daemon=True).start()
@@ -111,12 +114,20 @@ class AsyncExecutor:
             return self._loop
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Turn the loop until its work is over. Said once that it had to be resumed: a handler may do it again and again."""
+        said: set[str] = set()
         while True:
+            error: BaseException | None = None
             try:
                 loop.run_forever()
+            except BaseException as ended:  # noqa: BLE001 - SystemExit of a task that a handler left behind must not end the others
+                error = ended
+            if error is None and self._is_over:
                 return
-            except BaseException:  # SystemExit of a task that a handler left behind must not end the others
-                log.exception("execution.loop_resumed")
+            why = "the code of a handler called loop.stop()" if error is None else f"{type(error).__name__} came out of it"
+            if why not in said:
+                said.add(why)
+                log.error("execution.loop_resumed", why=why, exc_info=error)
 
     def _begin(self, loop: asyncio.AbstractEventLoop, run: Run) -> None:
         started = _Started()
@@ -161,8 +172,20 @@ class AsyncExecutor:
 
     def _stop_when_idle(self) -> None:
         """Runs on the loop. Abandoned coroutines are not waited for: the loop's thread ends with the process."""
-        if self._loop is not None and not self._tasks and self._runs.running == 0:
+        if self._loop is not None and self._is_over:
             self._loop.stop()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._closed and not self._tasks and self._runs.running == 0
+
+
+def _call_in(process: int, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `fn`; a child that it forks ends here, or it would wait for ever for calls that come to its parent."""
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        leave_if_forked(process)
 
 
 def _start_task(

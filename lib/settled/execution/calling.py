@@ -1,7 +1,8 @@
 """Call the user's code of one attempt and say how it ended: parse, call, check the result, ask the postcondition, report.
 
-Promise: a call never raises, whatever the code raises, and every callback gets arguments parsed for it alone. Shared by
-the thread, the event loop and the runner process, which decide about entry, time and fences themselves.
+Promise: a call never raises, whatever the code raises, every callback gets arguments parsed for it alone, and a child that the
+code forks does not come back from it. Shared by the thread, the event loop and the runner process, which decide about entry, time and
+fences themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 from collections.abc import Awaitable, Generator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from settled.core.canonical import canonical_text
 from settled.core.evidence import ProbeResult, ProbeStatus
@@ -19,10 +20,10 @@ from settled.core.moment import Moment
 from settled.core.words import FenceBasis
 from settled.execution.classify import bounded_text, interrupt_in, judge_error, keep_text
 from settled.execution.context import Marks, ProbeContext
+from settled.execution.forked import leave_if_forked
 from settled.execution.job import Callables, End, Job, Kind, ReadClock, Redact, Report
 
 Steps = Generator[object, Any, Report]
-_FORKED_CHILD_CAME_BACK: Final = 70
 
 
 class Caller:
@@ -44,33 +45,40 @@ class Caller:
         try:
             value = next(steps)
             while True:
+                leave_if_forked(process)
                 try:
                     answer = asyncio.run(_wait_for(value)) if isinstance(value, Awaitable) else value
                 except BaseException as error:  # noqa: BLE001 - handed to the one place that judges it
+                    leave_if_forked(process)
                     value = steps.throw(error)
                 else:
+                    leave_if_forked(process)
                     value = steps.send(answer)
         except StopIteration as end:
             report: Report = end.value
-        if os.getpid() != process:  # the code forked and its child came back: that child must not act as a second worker
-            os._exit(_FORKED_CHILD_CAME_BACK)
+        leave_if_forked(process)
         return report
 
     async def call_async(self, job: Job, contract: Callables, context: ProbeContext, marks: Marks) -> Report:
         """Run one attempt on the running event loop; as `call` otherwise."""
+        process = os.getpid()
         steps = self._steps(job, contract, context, marks)
         try:
             value = next(steps)
             while True:
+                leave_if_forked(process)
                 try:
                     answer = await value if isinstance(value, Awaitable) else value
                 except BaseException as error:  # noqa: BLE001 - handed to the one place that judges it
+                    leave_if_forked(process)
                     value = steps.throw(error)
                 else:
+                    leave_if_forked(process)
                     value = steps.send(answer)
         except StopIteration as end:
             report: Report = end.value
-            return report
+        leave_if_forked(process)
+        return report
 
     def never_entered(self, job: Job, why: str | None = None) -> Report:
         """Report that the code of `job` was not called and will not be."""

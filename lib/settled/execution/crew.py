@@ -24,6 +24,7 @@ log = structlog.get_logger("settled.execution")
 
 START_GRACE_US: Final = 1_000_000
 RETIRE_US: Final = 5_000_000  # for exit hooks of the app, after the last attempt of a runner
+_DISMISS_LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +141,8 @@ class Crew:
         due = [*(runner.give_up_boot_us for runner in self._runners.values()), self._doubted_until_boot_us]
         return [moment for moment in due if moment is not None]
 
-    def dismiss(self, seconds: float) -> None:
-        """Let runners and supervisor go; wait for their end, and kill what is left after `seconds`."""
+    def dismiss(self, seconds: float, is_urgent: Callable[[], bool]) -> None:
+        """Let runners and supervisor go; wait for their end, and kill what is left after `seconds`, or once it is urgent."""
         for runner in self.all():
             if self._link is not None and runner.state is not State.IDLE:
                 self._link.kill(runner.number)
@@ -150,8 +151,12 @@ class Crew:
         if link is not None:
             self._watch.unwatch(link.line)
             link.dismiss()
-            if not link.wait(seconds):
-                link.destroy()
+            until_us = boot_us() + int(seconds * 1_000_000)
+            while not link.wait(_DISMISS_LOOK_SECONDS):
+                if is_urgent() or boot_us() >= until_us:
+                    log.error("execution.supervisor_killed", pid=link.pid, why="it did not end after its dismissal")
+                    link.destroy()
+                    return
 
     def forget_in_child(self) -> None:
         """Close every socket in a forked child."""

@@ -144,16 +144,23 @@ class Execution:
             executor.close(kill=kill)
 
     def join(self, seconds: float) -> bool:
-        """Wait after `close` until every first report is out and every runner has ended; False if that takes longer."""
+        """Wait after `close` until every first report is out and every runner has ended; False if that takes longer.
+
+        After a close with `kill`, runners that have not ended by then are killed together with their supervisor.
+        """
         until_us = monotonic_us() + int(seconds * 1_000_000)
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._routes and not self._telling, seconds):
-                return False
+            self._changed.wait_for(self._is_told, seconds)
+        # Also where reports are missing: a supervisor that does not answer holds them back.
         processes = [executor for executor in self._distinct() if isinstance(executor, ProcessExecutor)]
-        over = all(executor.join(max(0, until_us - monotonic_us()) / 1_000_000) for executor in processes)
+        ended = [executor.join(max(0, until_us - monotonic_us()) / 1_000_000) for executor in processes]
+        over = all(ended) and self._is_told()
         if over:
             self._deadlines.close()
         return over
+
+    def _is_told(self) -> bool:
+        return not self._routes and not self._telling
 
     def _may_wait(self) -> int:
         executor = self._executors.get((Isolation.PROCESS, Kind.HANDLER))

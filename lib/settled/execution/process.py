@@ -28,6 +28,7 @@ from settled.execution.wire import Line
 
 LOOK_SECONDS_MAX: Final = 1.0  # select() does not count a suspend of the machine
 DISMISS_SECONDS: Final = 8.0
+FORCE_SECONDS: Final = 6.0  # to see dead what was killed; takes milliseconds, unless the kernel holds it
 BROKEN_TURN_SECONDS: Final = 0.1  # so that a lasting error does not fill the log and a core
 
 log = structlog.get_logger("settled.execution")
@@ -58,6 +59,8 @@ class ProcessExecutor:
         self._lock = threading.Lock()
         self._running = 0
         self._closed = False
+        self._urgent = threading.Event()  # whoever waits for the end has no more time
+        self._may_force = False
         self._done = threading.Event()
         self._fleet = Fleet(
             app_reference=app_reference,
@@ -114,14 +117,25 @@ class ProcessExecutor:
         """Take no more work. With `kill`, what runs is killed and reported as stopped; else it ends and reports as usual."""
         with self._lock:
             self._closed = True
+            self._may_force = self._may_force or kill
             if self._thread is None:
                 self._release()
                 return
         self._wish(lambda: self._fleet.close(kill=kill))
 
     def join(self, seconds: float) -> bool:
-        """Wait after `close` until every report is out and no runner is left; False if that takes longer."""
-        return self._done.wait(seconds)
+        """Wait after `close` until every report is out and no runner is left; False if that takes longer.
+
+        After a close with `kill`, a supervisor that has not ended by then is killed with all that carries its mark: a stopped one
+        would outlive this process for ever, and hold the incarnation's lock.
+        """
+        if self._done.wait(seconds):
+            return True
+        if not self._may_force:
+            return False
+        self._urgent.set()  # before the wish: from its last turn on, the thread hears no wishes
+        self._wish(lambda: self._fleet.lose_supervisor("it did not end in time what it was told to end"))
+        return self._done.wait(FORCE_SECONDS)
 
     # The thread.
 
@@ -139,7 +153,7 @@ class ProcessExecutor:
                     log.exception("execution.process_turn_failed")
                     self._fleet.lose_supervisor("an error in the worker itself, see its log")
                     self._done.wait(BROKEN_TURN_SECONDS)
-            self._fleet.dismiss(DISMISS_SECONDS)
+            self._fleet.dismiss(DISMISS_SECONDS, self._urgent.is_set)
         finally:
             self._release()
 

@@ -1,12 +1,16 @@
 """The event-loop executor: cancelled at the deadline, honest about what swallows that, and never late for the others."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from settled.core.errors import EffectRejected
 from settled.core.evidence import ProbeResult
@@ -163,6 +167,125 @@ def test_an_exit_in_a_task_that_a_handler_left_behind_does_not_end_the_loop(loop
 
     assert loop.run(leaves).end is End.RETURNED
     assert loop.run(fine).end is End.RETURNED
+
+
+def test_a_handler_that_stops_the_loop_stops_nobody_and_it_is_said_once(loop: Loop) -> None:
+    release, entered = threading.Event(), threading.Event()
+
+    async def waits() -> str:
+        entered.set()
+        while not release.is_set():  # noqa: ASYNC110 - the test's own thread releases it
+            await asyncio.sleep(0.01)
+        return "waited"
+
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return "stopped"
+
+    with capture_logs() as logs:
+        waiting = loop.start(waits, timeout_seconds=20)
+        assert entered.wait(10)
+        assert [loop.run(stops, timeout_seconds=5).end for _ in range(3)] == [End.RETURNED] * 3
+        last = loop.start(stops, timeout_seconds=5)
+        loop.executor.close(kill=False)
+        assert loop.reports.first(last).end is End.RETURNED
+        release.set()
+        assert loop.reports.first(waiting).output == '"waited"'
+    assert [entry["event"] for entry in logs].count("execution.loop_resumed") == 1
+
+
+FORKS = """
+import asyncio, os, sys
+sys.path[:0] = [".", "lib"]
+from settled.core.words import Isolation
+from tests.conftest import eventually
+from tests.lib.execution.inprocess import Contract, bench
+
+how, parent, children, entered, stopped = sys.argv[2], os.getpid(), [], [], []
+steps = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def step():
+    os.write(steps, b"parent " if os.getpid() == parent else b"child ")
+
+async def ticks():
+    entered.append(True)
+    try:
+        while not stopped:
+            step()
+            await asyncio.sleep(0)
+    finally:
+        step()
+
+def fork():
+    children.append(os.fork())
+    return children[-1] == 0
+
+async def forks_and_raises():
+    if fork():
+        raise ValueError
+    step()
+
+async def forks():
+    loop = asyncio.get_running_loop()
+    loop.kept = [asyncio.create_task(ticks()) for _ in range(3)]
+    if how == "in a task":
+        await asyncio.create_task(forks_and_raises())
+    elif how == "in a thread":
+        await asyncio.to_thread(fork)
+    elif how == "in a callback":
+        loop.call_soon(fork)
+    elif fork():
+        match how:
+            case "raises":
+                raise ValueError
+            case "exits":
+                sys.exit(3)
+            case "sleeps":
+                await asyncio.sleep(0.01)
+            case "yields":
+                await asyncio.sleep(0)
+            case "waits":
+                await loop.kept[0]
+            case "stops":
+                loop.stop()
+                await asyncio.sleep(0)
+    step()
+
+def checks(arguments, output):
+    step()
+    return True
+
+def end_of(child):
+    pid, status = os.waitpid(child, os.WNOHANG)
+    return pid and (os.waitstatus_to_exitcode(status),)
+
+with bench() as made:
+    others = [made.start(ticks, isolation=Isolation.ASYNC) for _ in range(2)]
+    eventually(lambda: len(entered) == 2)
+    job = made.start(Contract(forks, postcondition=checks), isolation=Isolation.ASYNC)
+    made.reports.first(job)
+    eventually(lambda: children)
+    try:
+        print(*eventually(lambda: end_of(children[0]), seconds=5))
+    except BaseException:
+        os.kill(children[0], 9)
+        raise
+    before = os.fstat(steps).st_size
+    eventually(lambda: os.fstat(steps).st_size > before + 100)
+    stopped.append(True)
+    print(*{made.reports.first(other).end.value for other in others})
+"""
+HOWS = ["raises", "exits", "returns", "sleeps", "yields", "waits", "stops", "in a task", "in a thread", "in a callback"]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_child_that_a_handler_forks_runs_no_step_of_the_loop_and_does_not_come_back(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "-c", FORKS, str(tmp_path / "steps"), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[3], check=False)
+    assert done.stdout.split() == ["70", "returned"], done.stderr
+    steps = (tmp_path / "steps").read_text().split()
+    assert steps.count("child") == (1 if how == "returns" else 0)  # what follows the fork in the handler itself is the child's to do
 
 
 @pytest.mark.promise("S106")

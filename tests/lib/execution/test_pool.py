@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from settled.execution.job import End, Job, Kind
 from settled.execution.pool import Execution
 from tests.conftest import eventually
 from tests.lib.execution.inprocess import Contract, Reports, make_job
+from tests.lib.execution.outside import SUPERVISOR, children_of, is_alive
 
 LIB = Path(__file__).parents[3] / "lib"
 APP = """
@@ -200,6 +202,21 @@ def test_an_attempt_is_not_started_twice_and_nothing_starts_after_close() -> Non
         release.set()
         assert made.execution.join(10)
         assert made.reports.of(job)[0].end is End.RETURNED
+
+
+def test_a_join_that_has_waited_long_enough_kills_a_stopped_supervisor_and_has_every_report(app_folder: None) -> None:
+    others = children_of(os.getpid(), SUPERVISOR)
+    with pool(app_ref="poolapp:app", process_slots=1) as made:
+        made.reports.first(made.start(isolation=Isolation.PROCESS), seconds=20)
+        (supervisor,) = set(children_of(os.getpid(), SUPERVISOR)) - set(others)
+        (runner,) = children_of(supervisor)
+        job = made.start(isolation=Isolation.PROCESS, arguments='{"sleep":60}')
+        os.kill(supervisor, signal.SIGSTOP)
+        made.execution.close(kill=True)
+        assert made.execution.join(0.5)
+        assert not is_alive(supervisor)
+        assert eventually(lambda: not is_alive(runner))
+        assert len(made.reports.of(job)) == 1
 
 
 def test_close_with_kill_reports_everything_that_ran(app_folder: None) -> None:

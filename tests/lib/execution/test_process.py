@@ -1,5 +1,6 @@
 """What the worker learns of attempts that run in killable processes."""
 
+import fcntl
 import gc
 import json
 import os
@@ -428,6 +429,43 @@ def test_a_supervisor_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
         for name in ("entered", "late.pid", "late.escaped.pid"):
             eventually(lambda name=name: not is_alive(pid_in(tmp_path / name)))  # type: ignore[misc]
         assert out.run("echo").end is End.RETURNED
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize("are_runners_stopped", [False, True])
+def test_a_supervisor_that_does_not_end_is_killed_before_the_worker_leaves(
+    tmp_path: Path, is_busy: bool, are_runners_stopped: bool
+) -> None:
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with outside(lock_fd=lock) as out:
+        out.run("echo")
+        supervisor = out.supervisor()
+        runners = children_of(supervisor)
+        job = None
+        if is_busy:
+            job = out.start("hang", {"path": str(tmp_path / "late"), "entered": str(tmp_path / "entered")})
+            pid_in(tmp_path / "entered"), pid_in(tmp_path / "late.pid"), pid_in(tmp_path / "late.escaped.pid")
+            runners = children_of(supervisor)
+        for pid in [supervisor, *(runners if are_runners_stopped else [])]:
+            os.kill(pid, signal.SIGSTOP)
+        out.executor.close(kill=True)
+        assert out.executor.join(0.5)
+        assert runners and not is_alive(supervisor)
+        assert eventually(lambda: not any(map(is_alive, runners)))
+        os.close(lock)
+        assert eventually(lambda: is_free(tmp_path / "lock"))
+        if job is not None:
+            assert [(report.end, report.fence) for report in out.reports.of(job)] == [(End.STOPPED, None)]
+
+
+def is_free(path: Path) -> bool:
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def test_a_supervisor_that_cannot_start_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
