@@ -32,6 +32,7 @@ class RunnerLimits:
     """Sizes and times of runners."""
 
     slots: int  # runners at a time
+    handler_slots: int | None = None  # of these for handlers: further ones are started only while a probe waits; None: all
     arguments_bytes_max: int = DEFAULTS.arguments_bytes_max
     result_bytes_max: int = DEFAULTS.result_bytes_max
     runner_attempts_max: int = 1_000  # then it is replaced

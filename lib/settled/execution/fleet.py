@@ -137,7 +137,7 @@ class Fleet:
         is_failing = self._is_start_failing or any(runner.attempts == 0 for runner in self._crew.all(State.ENDING))
         is_missing = active < self._kept and not self._is_closing and not is_failing
         # Those that may wait for a runner need none of their own.
-        is_needed = len(self._crew.all(State.STARTING)) < len(self._waiting) - self.may_wait and active < self._limits.slots
+        is_needed = len(self._crew.all(State.STARTING)) < len(self._waiting) - self.may_wait and active < self._runners_max()
         idle = self._crew.all(State.IDLE)
         if not is_missing and not (self._waiting and (idle or is_needed)):
             return False
@@ -153,6 +153,12 @@ class Fleet:
             return bool(self._waiting)
         self._kept = max(self._kept, active + 1)
         return True
+
+    def _runners_max(self) -> int:
+        limits = self._limits
+        if limits.handler_slots is None or any(job.kind is Kind.PROBE for job in self._waiting):
+            return limits.slots
+        return min(limits.slots, limits.handler_slots)
 
     def _hand(self, link: SupervisorLink, runner: RunnerEnd) -> bool:
         """Hand the first waiting attempt to `runner`; False where the supervisor did not take its deadline."""

@@ -251,6 +251,7 @@ class Execution:
             arrived=self._take,
             clock=self._clock,
             slots=self._process_slots + self._probe_slots,
+            handler_slots=self._process_slots,
             recorder=self._recorder,
             lock_fd=None if self._incarnation is None else self._incarnation.lock_fd,
             **self._runner_options,
