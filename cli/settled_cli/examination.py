@@ -19,7 +19,6 @@ from settled.core.errors import SettledError
 from settled.core.moment import SECOND_US
 from settled.core.text import safe_str
 from settled.execution.incarnation import marked_processes, start_ticks
-from settled.store.binding import binding_differs
 from settled.store.engine import file_system_of
 from settled.store.reads import highest_wall_us
 from settled.store.revisions import HEAD
@@ -69,6 +68,10 @@ def _place(app: App, _loaded: Loaded) -> Iterator[Finding]:
             mode = stat.S_IMODE(each.stat().st_mode)
             shared = mode & _OTHERS
             yield Finding(f"mode of {each.name}", "wrong" if shared else "ok", f"{mode:04o}", f"chmod o-rwx {each}" if shared else "")
+    if not app.ledger.run_directory.is_dir():
+        yield Finding(
+            "run directory", "wrong", f"{app.ledger.run_directory} is missing", "stop every worker, then make it again: settled init"
+        )
     yield Finding("file system", "ok", file_system_of(path) or "the system does not tell")
     free = disk_usage(path.parent).free
     short = free < DISK_FREE_BYTES_MIN
@@ -105,13 +108,6 @@ def _ledger(app: App, _loaded: Loaded) -> Iterator[Finding]:
     mode, chosen = meta["journal_mode"], meta["journal_mode_chosen"]
     same = mode == chosen
     yield Finding("journal mode", "ok" if same else "wrong", mode, "" if same else f"it was {chosen}: settled db journal {chosen}")
-    moved = binding_differs(meta, app.ledger.path)
-    yield Finding(
-        "place",
-        "wrong" if moved else "ok",
-        f"not where it was made ({', '.join(moved)})" if moved else "where it was made",
-        "a copy does not know what was sent after it was made: find out before a worker runs on it" if moved else "",
-    )
     alive = live_workers(app)
     found = ", ".join(f"pid {one.pid}" for one in alive) or "none lives"
     yield Finding("workers", "ok" if alive else "note", found, "" if alive else "nothing moves without one: settled worker run")

@@ -8,11 +8,13 @@ import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final
 
 import click
 
 FORMATS: Final = ("table", "json", "jsonl")
+SECONDS_MAX: Final = 1e9  # what the library takes, too
 
 
 @dataclass(slots=True)
@@ -41,7 +43,31 @@ class NotSettings(click.ClickException):
     exit_code = 78
 
 
-class Leaf(click.Command):
+class Seconds(click.FloatRange):
+    """A time from 0 on that ends: neither NaN, which compares with nothing, nor infinity."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=SECONDS_MAX, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the seconds. Raises BadParameter."""
+        if isfinite(seconds := super().convert(value, param, ctx)):
+            return seconds
+        self.fail(f"{value} is not a finite number of seconds.", param, ctx)
+
+
+class _Explained(click.Command):
+    """A command whose help nobody need read to its end."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Take the arguments apart, where a help text is written, too. A reader of it that goes away is no failure."""
+        try:
+            return super().make_context(*arguments, **options)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(0) from None
+
+
+class Leaf(_Explained):
     """A command that does something. It takes the common options, too, without repeating them in its help."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -49,7 +75,7 @@ class Leaf(click.Command):
         self.params.extend(common_options(hidden=True))
 
 
-class Verbs(click.Group):
+class Verbs(_Explained, click.Group):
     """A group of commands."""
 
     command_class = Leaf
@@ -62,6 +88,13 @@ class LazyVerbs(Verbs):
         super().__init__(*arguments, **options)
         self.table = table
         self.params.extend(common_options(hidden=False))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the whole command line apart. Raises UsageError where a part of it is no text: nothing could store or show it."""
+        broken = next((one for one in args if any("\ud800" <= character <= "\udfff" for character in one)), None)
+        if broken is not None:
+            raise click.UsageError(f"the argument {broken!r} is not valid UTF-8 text. Nothing was changed")
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""

@@ -23,7 +23,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "op": ("settled_cli.commands.op:op", "Look at operations, wait for them, call them off."),
     "quarantine": ("settled_cli.commands.quarantine:quarantine", "Decide what no evidence settles."),
     "sweep": ("settled_cli.commands.sweep:sweep", "Run a sweep once, or see what sweeps did."),
-    "db": ("settled_cli.commands.db:db", "Upgrade, check or read the ledger."),
+    "db": ("settled_cli.commands.db:db", "Upgrade, check, adopt or read the ledger."),
     "audit": ("settled_cli.commands.audit:audit", "Verify the chain of events, print its head, export it."),
     "evidence": ("settled_cli.commands.evidence:evidence", "Add what a provider told you."),
     "config": ("settled_cli.commands.config:config", "Show the settings in force and where each comes from."),

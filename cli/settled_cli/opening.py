@@ -3,6 +3,7 @@
 Promise: no ledger is ever created here, and an operator's command imports no user code.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -86,9 +87,10 @@ def import_app(reference: str) -> App:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for the answer alone
+            found: object = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
     except (KeyboardInterrupt, ConfigurationError):
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included, while it is imported

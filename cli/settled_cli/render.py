@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import click
 
-from settled.core.moment import SECOND_US
 from settled.core.text import escape_controls, one_line
+from settled.operation import at
 from settled_cli.invocation import Invocation
 
 Row = Mapping[str, Any]
@@ -75,7 +75,7 @@ def cell(value: Any) -> str:
 
 def utc(wall_us: int | None) -> str | None:
     """Return a stored time as people and programs see it."""
-    return None if wall_us is None else _utc(datetime.fromtimestamp(wall_us // SECOND_US, UTC))
+    return None if wall_us is None else _utc(at(wall_us))
 
 
 def write(text: str) -> bool:

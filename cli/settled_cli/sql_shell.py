@@ -12,7 +12,8 @@ from urllib.parse import quote
 import click
 
 from settled.core.limits import DEFAULTS
-from settled.store.engine import check_library, check_place, refuse_affected_wal
+from settled.store.engine import check_library, check_place, check_readable, refuse_affected_wal
+from settled.store.failures import is_not_a_database, not_a_database, translate
 from settled.store.sqlite_library import sqlite_module
 from settled_cli.asking import at_terminal
 from settled_cli.invocation import Invocation
@@ -23,10 +24,13 @@ from settled_cli.verdict import say
 def run_shell(invocation: Invocation, path: Path, sql: str | None) -> int:
     """Run one statement, or those of standard input; return the exit code. A refused statement ends it, but not at a terminal."""
     check_place(path)
+    check_readable(path)
     refuse_affected_wal(path)
     module = sqlite_module()
-    connection = module.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=DEFAULTS.busy_timeout_seconds)
+    connection = None
     try:
+        where, patience = f"file:{quote(str(path))}?mode=ro", DEFAULTS.busy_timeout_seconds
+        connection = module.connect(where, uri=True, isolation_level=None, timeout=patience)
         connection.execute("PRAGMA query_only=ON")
         # An attached file would be another database, open for writing; VACUUM INTO attaches one, too.
         connection.set_authorizer(lambda action, *_: module.SQLITE_DENY if action == module.SQLITE_ATTACH else module.SQLITE_OK)
@@ -36,10 +40,10 @@ def run_shell(invocation: Invocation, path: Path, sql: str | None) -> int:
                 return 1
         return 0
     except module.Error as error:
-        say(f"the ledger {path} cannot be read: {error}. Nothing was changed")
-        return 1
+        raise (not_a_database(path) if is_not_a_database(error) else translate(error, path) or error) from error
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
 
 
 def _statements() -> Iterator[str]:

@@ -1,12 +1,19 @@
 """Tell which workers live: a row says who was there, only a held lock says who is."""
 
 from pathlib import Path
+from typing import Final
 
 from settled.app import App
 from settled.clock import boot_id_short
+from settled.core.errors import SettledError
+from settled.core.moment import SECOND_US
 from settled.execution.incarnation import lock_is_free
 from settled.store import workers
 from settled.store.workers import WorkerRow
+from settled_cli.invocation import Invocation
+from settled_cli.opening import open_app
+
+SEEN_LATELY_SECONDS: Final = 300
 
 
 def live_workers(app: App) -> list[WorkerRow]:
@@ -33,3 +40,25 @@ def held_locks(run_directory: Path) -> list[Path]:
         if lock_is_free(path, there.st_dev, there.st_ino) is False:
             held.append(path)
     return held
+
+
+def seen_lately(invocation: Invocation) -> list[WorkerRow]:
+    """Return who the ledger says was at work on it within the last minutes; nobody where it cannot be read, or is a fresh copy.
+
+    A copy holds rows whose locks lie in the place that it was copied from.
+    """
+    app = open_app(invocation)
+    try:
+        with app.ledger.read() as transaction:
+            known = workers.live(transaction)
+    except SettledError:
+        return []
+    finally:
+        app.ledger.close()
+    since_us = app.shell.clock.now().wall_us - SEEN_LATELY_SECONDS * SECOND_US
+    here = app.ledger.run_directory.resolve()
+    return [
+        one
+        for one in known
+        if one.boot_id == boot_id_short() and one.seen_us >= since_us and Path(one.lock_path).parent.resolve() == here
+    ]

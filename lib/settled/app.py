@@ -26,7 +26,7 @@ from settled.steps.submit import Order, check_order, store_orders
 from settled.store.creation import create_ledger
 from settled.store.ledger import Ledger
 from settled.store.transaction import at_commit
-from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds
+from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds, wait_us
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -205,9 +205,12 @@ class App:
         return show.events(self.shell, operation_id)
 
     def wait(self, operation_id: str, *, timeout: float = 30.0) -> Operation:
-        """Wait until an operation is settled or `timeout` seconds are over; return it as it then is."""
+        """Wait until an operation is settled or `timeout` seconds are over; return it as it then is.
+
+        Raises ValueError for a timeout without an end.
+        """
         clock, pause = self._clock, POLL_FIRST_SECONDS
-        until_us = clock.monotonic_us() + int(timeout * 1_000_000)
+        until_us = clock.monotonic_us() + wait_us(timeout)
         while True:
             if show.is_settled(self.shell, operation_id):
                 return self.get(operation_id)
@@ -222,7 +225,7 @@ class App:
         import asyncio
 
         pause = POLL_FIRST_SECONDS
-        until_us = self._clock.monotonic_us() + int(timeout * 1_000_000)
+        until_us = self._clock.monotonic_us() + wait_us(timeout)
         while True:
             settled = await asyncio.to_thread(show.is_settled, self.shell, operation_id)
             left = (until_us - self._clock.monotonic_us()) / 1_000_000
@@ -269,10 +272,11 @@ class App:
 
     def stop(self, operation_id: str, *, actor: str, reason: str, wait: float = 10.0) -> Operation:
         """Ask for a running handler to be stopped, and wait for it up to `wait` seconds. The outcome is unknown then."""
+        bound_us = wait_us(wait, "wait")
         self._recovered(operation_id)
         resolve.request_stop(self.shell, operation_id, actor, reason)
         self._ring()
-        until_us = self._clock.monotonic_us() + int(wait * 1_000_000)
+        until_us = self._clock.monotonic_us() + bound_us
         while (op := self.get(operation_id)).status is Status.DISPATCHED and self._clock.monotonic_us() < until_us:
             show.sleep(0.02)
         return op

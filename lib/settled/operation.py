@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,10 +11,12 @@ from typing import Any, Final
 from settled.core.errors import EffectFailedError, ResultUnavailableError, UnresolvedError
 from settled.core.evidence import compose
 from settled.core.history import Attempt, History, Observation, outcome_of_attempt
-from settled.core.moment import SECOND_US
 from settled.core.row import Row, outcome_of
 from settled.core.words import FAILED_STATUSES, SETTLED, ClosedBy, EventType, NextAction, Outcome, Status
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _NEXT: Final = {
     Status.PREPARED: NextAction.WAIT,
     Status.DISPATCHED: NextAction.WAIT,
@@ -150,8 +152,11 @@ def snapshot(
 
 @lru_cache(maxsize=64)  # what was just submitted was created, updated and falls due at one time
 def at(wall_us: int) -> datetime:
-    """Return stored microseconds as an aware time in UTC."""
-    return datetime.fromtimestamp(wall_us // SECOND_US, UTC).replace(microsecond=wall_us % SECOND_US)
+    """Return stored microseconds as an aware time in UTC; beyond the calendar its first or last moment, so that a list always shows."""
+    try:
+        return _EPOCH + timedelta(microseconds=wall_us)
+    except OverflowError:
+        return _FIRST if wall_us < 0 else _LAST
 
 
 def _evidence(seen: Observation) -> Mapping[str, Any]:

@@ -461,3 +461,17 @@ def test_an_absence_while_the_handler_may_still_run_proves_nothing(bench: Bench)
     assert (op.status, seen(op, "probe_unknown")[0]["facts"]["why"]) == (Status.OUTCOME_UNKNOWN, "no_fence")
     op = bench.app.reconcile(OPERATION_ID)
     assert (op.status, op.reason, op.attempts, late.count) == (Status.QUARANTINED, "probe_budget_spent", 1, 1)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"source": "x" * 2001}, {"source": "\ud800"}, {"source": " "},
+        {"provider_reference": " "}, {"provider_reference": ""}, {"provider_reference": "x" * 2001}, {"provider_reference": "\ud800"},
+    ],
+)  # fmt: skip
+def test_a_notice_whose_source_or_reference_names_nothing_is_not_kept(bench: Bench, named: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(named))} .* Nothing was"):
+        bench.app.add_evidence(**{"source": "s", "provider_reference": "ref", **named}, result=ProbeResult.pending())  # type: ignore[arg-type]
+    with bench.app.ledger.read() as transaction:
+        assert transaction.cursor.execute("SELECT count(*) FROM evidence_inbox").fetchone()[0] == 0

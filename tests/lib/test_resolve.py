@@ -370,3 +370,12 @@ def test_a_decision_and_its_move_are_one_write(bench: Bench) -> None:
     before = another_program(bench.app.ledger.path, look)[0][0]
     decide(bench.app, "confirm", op.version, output=1)
     assert another_program(bench.app.ledger.path, look)[0][0] == before + 1
+
+
+@pytest.mark.parametrize("name", ["actor", "reason", "evidence_reference"])
+@pytest.mark.parametrize(("text", "says"), [("x" * 2001, "longer than 2000"), ("ana\ud800", "lone surrogate"), (" ", "blank")])
+def test_what_a_person_says_is_bounded_text(bench: Bench, name: str, text: str, says: str) -> None:
+    _, op = quarantined(bench)
+    with pytest.raises(ValueError, match=f"{name} .*{says}.* Nothing was changed"):
+        bench.app.confirm(OPERATION_ID, **{**FACTS, name: text}, expected_version=op.version)
+    assert bench.app.get(OPERATION_ID).version == op.version

@@ -1,15 +1,20 @@
 """What a request is: its identity, by contract or by name, alone or many at once."""
 
+import asyncio
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from settled import OperationConflictError, ProbeResult, RetryPolicy, Status
+from settled.operation import at
 from tests.lib.apps.bench import ARGUMENTS, KEY, OPERATION_ID, Bench, key_of, run
 from tests.lib.store.ledgers import another_program
+
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 @pytest.fixture
@@ -253,3 +258,29 @@ def test_one_bad_request_names_its_place_and_stores_nothing_of_the_batch(bench: 
         bench.app.submit_many([(effect, {"n": 7}), {"contract": effect, "arguments": {"n": 8}}, (effect, bad), (effect, {"n": 9})])
     assert refused.value.index == 2  # type: ignore[union-attr]
     assert bench.submitted() == ["op-1"]
+
+
+@pytest.mark.parametrize(("exact", "hours"), [(LAST, -12), (FIRST, 12)], ids=["last", "first"])
+def test_a_deadline_that_no_calendar_holds_in_utc_is_refused_and_its_very_end_is_kept_exactly(
+    bench: Bench, exact: datetime, hours: int
+) -> None:
+    effect = bench.effect(lambda: None)
+    with pytest.raises(ValueError, match=r"deadline .* Nothing was stored"):
+        effect.submit(ARGUMENTS, deadline=exact.replace(tzinfo=timezone(timedelta(hours=hours))))
+    assert bench.submitted() == []
+    assert effect.submit(ARGUMENTS, deadline=exact).deadline == exact
+    assert [one.deadline for one in bench.app.list()] == [exact]
+
+
+@pytest.mark.parametrize("stored", [10**18, -(10**18), 2**63 - 1, -(2**63)])
+def test_a_stored_time_beyond_the_calendar_is_shown_as_its_end(stored: int) -> None:
+    assert at(stored) == (FIRST if stored < 0 else LAST)
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), float("-inf"), 1e300, "1"])
+def test_no_wait_is_without_an_end(bench: Bench, timeout: Any) -> None:
+    bench.effect(lambda: None).submit(ARGUMENTS)
+    with pytest.raises(ValueError, match="timeout must be seconds"):
+        bench.app.wait(OPERATION_ID, timeout=timeout)
+    with pytest.raises(ValueError, match="timeout must be seconds"):
+        asyncio.run(bench.app.await_result(OPERATION_ID, timeout=timeout))

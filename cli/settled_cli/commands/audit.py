@@ -1,5 +1,8 @@
 """`settled audit`: verify the chain of events, print its head, export what an outside auditor needs."""
 
+import re
+from typing import Final
+
 import click
 
 from settled.store.audit import head as audit_head
@@ -9,6 +12,8 @@ from settled_cli.invocation import Invocation, Verbs
 from settled_cli.opening import open_app
 from settled_cli.render import emit, emit_lines
 from settled_cli.verdict import say
+
+_HEAD: Final = re.compile(r"(?P<seal>[0-9]{1,18}):(?P<hex>[0-9a-fA-F]+)")
 
 
 @click.group(cls=Verbs)
@@ -55,7 +60,7 @@ def export(invocation: Invocation) -> None:
 
 
 def _parse_head(text: str) -> tuple[int, str]:
-    seal, _, digits = text.partition(":")
-    if not seal.isdecimal() or not digits:
-        raise click.UsageError("--head is not SEAL:HEX, as settled audit head prints them")
-    return int(seal), digits.lower()
+    said = _HEAD.fullmatch(text)
+    if said is None:
+        raise click.UsageError("--head is not SEAL:HEX, as settled audit head prints them. Nothing was read")
+    return int(said["seal"]), said["hex"].lower()

@@ -12,7 +12,7 @@ from settled_cli.invocation import Invocation, Refused, Verbs, usage_errors
 from settled_cli.opening import ledger_file, missing, open_app
 from settled_cli.render import emit
 from settled_cli.sql_shell import run_shell
-from settled_cli.workers import held_locks
+from settled_cli.workers import SEEN_LATELY_SECONDS, held_locks, seen_lately
 
 
 @click.group(cls=Verbs)
@@ -73,11 +73,22 @@ def shell(ctx: click.Context, read_only: bool, sql: str | None) -> None:
 
 
 def _alone(invocation: Invocation, verb: str) -> Path:
-    """Return the ledger's path. Raises Refused beside a live worker or caller; found by locks, without opening the ledger."""
+    """Return the ledger's path. Raises Refused beside a live worker or caller; found by locks, without opening the ledger.
+
+    Without a run directory there is no lock to be found, and a worker may hold one in a directory that somebody removed: the
+    ledger then says who was there lately.
+    """
     path = ledger_file(invocation)
     if not path.exists():
         raise missing(path)
-    held = held_locks(path.with_name(path.name + ".run"))
+    run_directory = path.with_name(path.name + ".run")
+    if not run_directory.is_dir() and (lately := seen_lately(invocation)):
+        pids = ", ".join(str(one.pid) for one in lately)
+        raise Refused(
+            f"the run directory {run_directory} is missing, and pid {pids} had the ledger {path} in use a few minutes ago: db {verb} is "
+            f"refused. Nothing was changed. Stop them, then wait {SEEN_LATELY_SECONDS // 60} minutes"
+        )
+    held = held_locks(run_directory)
     if held:
         raise Refused(
             f"{len(held)} workers or callers have the ledger {path} in use: db {verb} is refused. Nothing was changed. Stop them first"

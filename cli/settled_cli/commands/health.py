@@ -5,10 +5,12 @@ from shutil import disk_usage
 import click
 
 from settled.config import Settings
+from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
+from settled.core.text import safe_str
 from settled.core.words import Status
 from settled_cli.invocation import Invocation, Leaf
-from settled_cli.opening import load, open_app
+from settled_cli.opening import ledger_file, load, missing, open_app
 from settled_cli.render import emit
 from settled_cli.survey import DISK_FREE_BYTES_MIN, Survey, survey
 
@@ -18,11 +20,17 @@ from settled_cli.survey import DISK_FREE_BYTES_MIN, Survey, survey
 def health(ctx: click.Context) -> None:
     """Say in one line whether all is well; exit 1 if not."""
     invocation: Invocation = ctx.obj
-    app = open_app(invocation)
-    problems = ailments(survey(app), load(invocation).settings)
-    free = disk_usage(app.ledger.path.parent).free
-    if free < DISK_FREE_BYTES_MIN:
-        problems.append(f"the disk of {app.ledger.path} has only {free} bytes free")
+    path = ledger_file(invocation)
+    if not path.exists():
+        raise missing(path)
+    free = disk_usage(path.parent).free  # before the ledger is opened, which may need room itself
+    problems = [f"the disk of {path} has only {free} bytes free"] if free < DISK_FREE_BYTES_MIN else []
+    try:
+        problems += ailments(survey(open_app(invocation)), load(invocation).settings)
+    except LedgerUnavailableError as error:
+        if not problems:
+            raise
+        problems.append(safe_str(error))
     emit(invocation, {"healthy": not problems, "problems": problems})
     ctx.exit(1 if problems else 0)
 

@@ -1,5 +1,6 @@
 """`settled op`: look at operations, wait for them, call them off. Works from rows alone; only `probe` needs the contracts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from settled.core.words import Outcome, Status
 from settled.operation import Operation
 from settled_cli.asking import required
 from settled_cli.explaining import explain_operation
-from settled_cli.invocation import Invocation, Verbs, usage_errors
+from settled_cli.invocation import Invocation, Seconds, Verbs, usage_errors
 from settled_cli.opening import load_user_app, open_app
 from settled_cli.render import cell, emit, show_table, write
 from settled_cli.summaries import LISTED, event_rows, shown, summary
@@ -60,7 +61,7 @@ def events(invocation: Invocation, operation_id: str) -> None:
 
 @op.command()
 @click.argument("operation_id")
-@click.option("--timeout", type=click.FloatRange(min=0), default=_WAIT_SECONDS, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", type=Seconds(), default=_WAIT_SECONDS, show_default=True, help="Seconds to wait.")
 @click.pass_context
 def wait(ctx: click.Context, operation_id: str, timeout: float) -> None:
     """Wait until an operation is settled. Exit 0 only if it is confirmed."""
@@ -158,11 +159,19 @@ def explain(invocation: Invocation, operation_id: str) -> None:
         write("".join(f"{cell(sentence)}\n" for sentence in sentences))
 
 
+def _records(operation: Operation) -> list[Mapping[str, Any]]:
+    """Return the attempts as people see them: once an operation is settled, what stayed open is no alarm. Programs get all."""
+    if not operation.settled:
+        return list(operation.attempt_records)
+    alarms = {"fence": "may_still_run", "closed_by": "open"}
+    return [{**one, **{name: None for name, word in alarms.items() if one[name] == word}} for one in operation.attempt_records]
+
+
 def _attempts(operation: Operation) -> None:
     columns = ("number", "dispatched_at", "ended_at", "end", "outcome", "fence", "closed_by", "error")
     if operation.attempt_records:
         write("\nattempts\n")
-        show_table(operation.attempt_records, columns)
+        show_table(_records(operation), columns)
     if operation.evidence:
         write("\nevidence\n")
         show_table(operation.evidence, ("sequence", "at", "source", "type", "attempt", "verdict", "facts"))

@@ -7,7 +7,7 @@ import click
 from settled.app import App
 from settled.core.errors import ContractNotFoundError
 from settled_cli.commands.op import wait_for
-from settled_cli.invocation import Invocation, Leaf, usage_errors
+from settled_cli.invocation import Invocation, Leaf, Seconds, usage_errors
 from settled_cli.opening import app_reference, load, load_user_app, open_app
 from settled_cli.reading import read_json, read_source, read_time
 from settled_cli.render import emit
@@ -19,9 +19,9 @@ from settled_cli.workers import live_workers
 @click.option("--app", "app_ref", metavar="MODULE:APP", help="Where the contract is declared. Not needed with --operation-id.")
 @click.option("--args", "arguments", required=True, metavar="JSON|@FILE|-", help="The arguments as a JSON object.")
 @click.option("--operation-id", metavar="ID", help="The business identity. Default: the contract derives it.")
-@click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Then wait, as settled op wait does.")
+@click.option("--wait", "wait_seconds", type=Seconds(), metavar="SECONDS", help="Then wait, as settled op wait does.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
-@click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Dispatch no sooner than after this time.")
+@click.option("--delay", type=Seconds(), metavar="SECONDS", help="Dispatch no sooner than after this time.")
 @click.option("--deadline", metavar="TIME", help="Dispatch not after this time, with its zone.")
 @click.pass_context
 def submit(

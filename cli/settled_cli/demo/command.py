@@ -48,13 +48,14 @@ Tell = Callable[[str], None]
 def demo(ctx: click.Context, file: Path | None, provider_commits_twice: bool) -> None:
     """Kill a worker between a charge and its answer, and count the charges. Exit 0 only if each payment was charged one time."""
     invocation: Invocation = ctx.obj
+    if file is not None:
+        _check_writable(file)
     with telling() as tell, tempfile.TemporaryDirectory(prefix="settled-demo-") as folder:
         try:
             answer = story(Path(folder), tell, twice=provider_commits_twice)
         except (DemoFailedError, TimeoutError, RuntimeError) as error:
             raise click.ClickException(f"{error}.{_last_words(Path(folder))}") from error
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(answer, sort_keys=True, indent=2) + "\n", encoding="utf-8")
     if invocation.for_programs:
         emit(invocation, answer)
@@ -86,6 +87,19 @@ def story(folder: Path, tell: Tell, *, twice: bool) -> dict[str, Any]:
             return report(client.counts(shop.url), operations, types)
     finally:
         app.close()
+
+
+def _check_writable(file: Path) -> None:
+    """Refuse a report's file before the story, not after it. Raises UsageError; a file that is there stays as it is."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        there = file.exists()
+        with file.open("a"):
+            pass
+        if not there:
+            file.unlink()
+    except OSError as error:
+        raise click.UsageError(f"--output {file} cannot be written ({error.strerror}). Nothing was run") from error
 
 
 def verdict(answer: dict[str, Any]) -> str:

@@ -21,11 +21,12 @@ class SchemaMismatchError(ConfigurationError):
     """The ledger's schema is not the one that this version reads and writes."""
 
     def __init__(self, found: str | None, expected: str, path: str) -> None:
-        newer = "It may come from a newer version of settled." if found else "It may not be a ledger of settled."
-        super().__init__(
-            f"the ledger {path} has schema revision {found or 'none'}, this version needs {expected}. {newer} "
-            f"Nothing was changed. Run: settled db upgrade"
-        )
+        if found is None:
+            text = f"the file {path} is not a ledger of settled. Nothing was changed. Give the path of a ledger."
+        else:
+            todo = "Use the newer settled that made it." if found > expected else "Run: settled db upgrade"
+            text = f"the ledger {path} has schema revision {found}, this version needs {expected}. Nothing was changed. {todo}"
+        super().__init__(text)
         self.found, self.expected, self.path = found, expected, path
 
 
@@ -47,6 +48,12 @@ class LedgerUnavailableError(SettledError):
         super().__init__(message)
         self.operation_id, self.attempt, self.observed = operation_id, attempt, observed
         self.output, self.provider_operation_id = output, provider_operation_id
+
+
+class LedgerForbiddenError(LedgerUnavailableError, ConfigurationError):
+    """This user may not use the ledger's file as it must be used. Trying again is safe, and vain before its mode is set."""
+
+    exit_code = 78
 
 
 class LedgerStateError(SettledError):

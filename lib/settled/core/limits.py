@@ -33,6 +33,7 @@ class Limits:
     evidence_bytes_max: int = 65_536
     metadata_bytes_max: int = 65_536
     error_text_max: int = 500
+    note_text_max: int = 2000
     name_max: int = 200
     operation_id_max: int = 500
     priority_max: int = 1000

@@ -6,7 +6,7 @@ A copy does not know what was dispatched after it was made. Until it is adopted 
 from settled.core.decide_restore import decide_restored
 from settled.core.errors import SettledError
 from settled.shell import Shell
-from settled.steps.resolve import os_user
+from settled.steps.resolve import note_text, os_user
 from settled.store.binding import binding_of
 from settled.store.notes import note_adoption, write_note
 from settled.store.reads import find_unsettled
@@ -23,10 +23,9 @@ def adopt(shell: Shell, reason: str, *, moved: bool) -> int:
     """Bind the ledger to its place; return how many operations were marked `restored`.
 
     `moved` is a person's assertion that the old place was stopped first and is gone: rows then stay as they are. Raises
-    ValueError for a blank reason, NothingToAdoptError where the binding matches.
+    ValueError for a blank or too long reason, NothingToAdoptError where the binding matches.
     """
-    if type(reason) is not str or not reason.strip():
-        raise ValueError("reason must not be blank. Nothing was changed.")
+    reason = note_text(reason, "reason")
     if not shell.ledger.misplaced:
         raise NothingToAdoptError(f"the ledger {shell.ledger.path} is where it belongs. Nothing was changed. There is nothing to adopt")
     marked = 0
@@ -34,12 +33,12 @@ def adopt(shell: Shell, reason: str, *, moved: bool) -> int:
         now, who = shell.clock.now(), os_user()
         after_id = 0
         while not moved and (rows := find_unsettled(transaction, after_id, shell.limits.batch_max)):
-            moves = [Move(row, decide_restored(shell.full_case(transaction, row, now), reason.strip(), who)) for row in rows]
+            moves = [Move(row, decide_restored(shell.full_case(transaction, row, now), reason, who)) for row in rows]
             record(transaction, moves)
             marked += len(rows)
             after_id = rows[-1].id
         for key, value in binding_of(shell.ledger.path).items():
             write_note(transaction, key, value)
-        note_adoption(transaction, {"reason": reason.strip(), "os_user": who, "moved": moved, "marked": marked, "at_us": now.wall_us})
+        note_adoption(transaction, {"reason": reason, "os_user": who, "moved": moved, "marked": marked, "at_us": now.wall_us})
     shell.ledger.close()  # opened again with its new binding
     return marked

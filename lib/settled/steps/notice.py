@@ -5,8 +5,10 @@ import json
 from settled.core.errors import LedgerUnavailableError, OperationNotFoundError
 from settled.core.evidence import ProbeResult, ProbeStatus
 from settled.core.row import Row
+from settled.identity import check_identity
 from settled.shell import Shell
 from settled.steps.inbox import note_evidence
+from settled.steps.resolve import note_text
 from settled.store.inbox import keep
 from settled.store.reads import ARGUMENTS, find_by_reference, find_row, read_payload
 from settled.store.transaction import Transaction
@@ -17,12 +19,13 @@ def add_evidence(
 ) -> list[Row]:
     """Record a notice for the operation, or for every operation of a provider reference; keep it where none is known yet.
 
-    Raises OperationNotFoundError for an unknown operation ID.
+    Raises OperationNotFoundError for an unknown operation ID, ValueError for a source or a reference that names nothing.
     """
     if (operation_id is None) == (provider_reference is None):
         raise TypeError("give exactly one of operation_id and provider_reference")
-    if type(source) is not str or not source.strip():
-        raise ValueError("source must not be blank. Nothing was recorded.")
+    source = note_text(source, "source")
+    if provider_reference is not None:
+        check_identity(provider_reference, "provider_reference")  # what no request could have, none could ever take up
     if not isinstance(result, ProbeResult):
         raise TypeError(f"result must be a ProbeResult, not {type(result).__name__}")
     rows = _named_rows(shell, operation_id, provider_reference)

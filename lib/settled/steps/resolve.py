@@ -18,6 +18,7 @@ from settled.core.decide_operator import (
 from settled.core.errors import OperationNotFoundError, TransitionRefusedError
 from settled.core.evidence import NO_OUTPUT
 from settled.core.fold import Event
+from settled.core.limits import DEFAULTS
 from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
@@ -31,7 +32,7 @@ Decide = Callable[[Case], tuple[Event, ...]]
 
 def said_by(actor: object, reason: object) -> tuple[str, str]:
     """Return a person's name and reason. Raises ValueError where one of them is blank."""
-    return _text(actor, "actor"), _text(reason, "reason")
+    return note_text(actor, "actor"), note_text(reason, "reason")
 
 
 def decision_of(actor: object, reason: object, evidence_reference: object, expected_version: object) -> Decision:
@@ -39,9 +40,9 @@ def decision_of(actor: object, reason: object, evidence_reference: object, expec
     if type(expected_version) is not int:
         raise TypeError(f"expected_version must be the version that was seen, an int, not {expected_version!r}")
     return Decision(
-        actor=_text(actor, "actor"),
-        reason=_text(reason, "reason"),
-        evidence_reference=_text(evidence_reference, "evidence_reference"),
+        actor=note_text(actor, "actor"),
+        reason=note_text(reason, "reason"),
+        evidence_reference=note_text(evidence_reference, "evidence_reference"),
         expected_version=expected_version,
         os_user=os_user(),
     )
@@ -62,7 +63,7 @@ def confirm(shell: Shell, operation_id: str, decision: Decision, *, output: Any,
     text = None if output is NO_OUTPUT else canonical_text(output, "output")
     if text is not None and len(text.encode()) > shell.limits.result_bytes_max:
         raise ValueError(f"the output is longer than {shell.limits.result_bytes_max} bytes. Nothing was changed.")
-    named = None if provider_operation_id is None else _text(provider_operation_id, "provider_operation_id")
+    named = None if provider_operation_id is None else note_text(provider_operation_id, "provider_operation_id")
 
     def decide(case: Case) -> tuple[Event, ...]:
         return decide_confirm(case, decision, output_digest=None if text is None else digest(text), provider_operation_id=named)
@@ -156,9 +157,14 @@ def _must_wait(case: Case, verb: str) -> None:
         raise TransitionRefusedError(case.row.operation_id, case.row.status, verb, "it does not wait for an approval")
 
 
-def _text(value: object, what: str) -> str:
+def note_text(value: object, what: str) -> str:
+    """Return what a person said, without the space around it. Raises ValueError where it is blank, too long or no Unicode text."""
     if type(value) is not str or not value.strip():
         raise ValueError(f"{what} must not be blank. Nothing was changed.")
+    if len(value) > DEFAULTS.note_text_max:
+        raise ValueError(f"{what} is longer than {DEFAULTS.note_text_max} characters. Nothing was changed. Name a place where more stands.")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{what} holds a lone surrogate, which is not Unicode text. Nothing was changed.")
     return value.strip()
 
 

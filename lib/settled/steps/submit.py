@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from settled.contract import EffectContract
 from settled.core.canonical import canonical_text, fingerprint, restrict
@@ -23,6 +23,8 @@ from settled.store.reads import ARGUMENTS, find_row, read_payload
 from settled.store.requests import Request, Stored, store_request
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,4 +217,7 @@ def _deadline_us(value: object) -> int | None:
         raise ValueError(f"deadline must be an aware datetime, not {value!r}. Nothing was stored.")
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"deadline must be an aware datetime: {value!r} says no zone. Nothing was stored.")
-    return round(value.timestamp() * 1_000_000)
+    try:
+        return (value.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)  # whole numbers: a float would round the last day over
+    except OverflowError:
+        raise ValueError(f"deadline {value.isoformat()} is outside the years 1 to 9999 in UTC. Nothing was stored.") from None

@@ -37,6 +37,8 @@ def audit_seals(ledger: Ledger, findings: Findings, last: int, expected: tuple[i
         _compare(read_seals(ledger, last), _hashes(found), findings, expected)
     finally:
         scratch.close()
+    if expected is not None and expected[0] == 0 and expected[1] != GENESIS.hex():
+        findings.add("the head that was kept elsewhere, of before the first seal, is not where every ledger begins")
     if expected is not None and expected[0] > last:
         findings.add(f"seal {expected[0]} is missing: the ledger ends at seal {last}, before a head that was kept elsewhere")
 

@@ -7,15 +7,17 @@ half-made ledger and never replaces anything. A process that loses the race find
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from settled.core.errors import ConfigurationError
+from settled.core.errors import ConfigurationError, LedgerUnavailableError
 from settled.core.limits import DEFAULTS
 from settled.store.binding import binding_of
 from settled.store.engine import check_place, make_engine, refuse_affected_wal
+from settled.store.failures import is_full
 from settled.store.places import Access, find_access, make_folders, make_run_directory, own
 from settled.store.revisions import apply_migrations, check_revision
 from settled.store.schema import meta
@@ -37,7 +39,7 @@ def create_ledger(path: Path, *, group: str | None = None, journal: Journal | No
     """Make the ledger at `path` with its folder and run directory; an existing ledger is left as it is and said so.
 
     `group` shares it with the members of a group. Raises ConfigurationError where the place, the group or the journal mode
-    cannot serve, and where another file is there: nothing is ever overwritten.
+    cannot serve, and where another file is there: nothing is ever overwritten. Raises LedgerUnavailableError on a full disk.
     """
     path = path.absolute()
     check_place(path)
@@ -45,17 +47,35 @@ def create_ledger(path: Path, *, group: str | None = None, journal: Journal | No
     access = find_access(group)
     if os.path.lexists(path):
         return _existing(path, module)
+    with _room(path):
+        return _make(path, access, wanted, required=journal == "wal", at_us=at_us, module=module)
+
+
+def _make(path: Path, access: Access, wanted: Journal, *, required: bool, at_us: int, module: Any) -> Created:
     make_folders(path.parent, access)
     building = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         _make_empty(building, access)
-        mode = _build(building, path, wanted, required=journal == "wal", at_us=at_us, module=module)
+        mode = _build(building, path, wanted, required=required, at_us=at_us, module=module)
         make_run_directory(path, access)
         if not _put_in_place(building, path):
             return _existing(path, module)
     finally:
         _remove(building)
     return Created(path, True, mode)
+
+
+@contextlib.contextmanager
+def _room(path: Path) -> Iterator[None]:
+    """Say that the disk is full where that is why no ledger can be made, whoever met it first."""
+    try:
+        yield
+    except Exception as error:
+        if not (is_full(error) or (error.__cause__ is not None and is_full(error.__cause__))):
+            raise
+        raise LedgerUnavailableError(
+            f"the disk of {path.parent} takes no more, and no ledger was made. Free disk space, then run settled init again."
+        ) from error
 
 
 def choose_journal(asked: Journal | None, module: Any = None) -> Journal:

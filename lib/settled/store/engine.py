@@ -5,6 +5,8 @@ what only reads begins with BEGIN.
 """
 
 import ctypes
+import os
+import re
 import threading
 import weakref
 from pathlib import Path
@@ -19,6 +21,9 @@ from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
 from settled.store.sqlite_library import library_version, sqlite_module, wal_is_safe
 
+# What stands between the user and the last @, and parameters that are named like secrets; rather too much than too little.
+_PASSWORD: Final = re.compile(r"(://[^:/@]*:).*(?=@)", re.DOTALL)
+_SECRETS: Final = re.compile(r"([?&][^=&]*(?:password|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
 _MOUNTS: Final = Path("/proc/self/mounts")
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs", "fuse.glusterfs", "lustre", "beegfs"}
@@ -30,15 +35,18 @@ def ledger_path(database: str) -> Path:
 
     Raises ConfigurationError for a memory database, an empty path, and databases that this version cannot open.
     """
-    text = database.strip()
+    text, shown = database.strip(), repr(_PASSWORD.sub(r"\1***", _SECRETS.sub(r"\1***", database)))
     if text.startswith("sqlite:"):
-        text = sa.make_url(text).database or ""
+        try:
+            text = sa.make_url(text).database or ""
+        except (sa.exc.ArgumentError, ValueError):
+            raise ConfigurationError(f"the database {shown} is no URL. Nothing was opened. Write sqlite:///PATH, or the path.") from None
     elif "://" in text:
-        raise ConfigurationError(f"the database {database!r} is not SQLite, which is what this version works on. Nothing was opened.")
+        raise ConfigurationError(f"the database {shown} is not SQLite, which is what this version works on. Nothing was opened.")
     if text.startswith("file:") or "mode=memory" in text:
-        raise ConfigurationError(f"the database {database!r} is a SQLite URI. Give a plain path. Nothing was opened.")
+        raise ConfigurationError(f"the database {shown} is a SQLite URI. Give a plain path. Nothing was opened.")
     if text in ("", ":memory:"):
-        raise ConfigurationError(f"the database {database!r} would live in memory and be lost. Give the path of a file.")
+        raise ConfigurationError(f"the database {shown} would live in memory and be lost. Give the path of a file.")
     return Path(text).expanduser().absolute()
 
 
@@ -105,6 +113,12 @@ def check_place(path: Path, mounts: Path = _MOUNTS) -> None:
             f"the database {path} is on a network file system ({kind}), where SQLite's locks do not hold. "
             f"Nothing was written. Put it on a local disk."
         )
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a file that this user may not read. Raises ConfigurationError; nothing is opened."""
+    if not os.access(path, os.R_OK):
+        raise ConfigurationError(f"the ledger {path} cannot be read by this user. Nothing was changed. Check its mode and group.")
 
 
 def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str:

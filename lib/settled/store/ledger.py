@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from settled.core.errors import ConfigurationError, SettledError
 from settled.core.limits import DEFAULTS, Limits
 from settled.store.binding import binding_differs
-from settled.store.engine import abandon, check_library, check_place, ledger_path, make_engine, refuse_affected_wal
+from settled.store.engine import abandon, check_library, check_place, check_readable, ledger_path, make_engine, refuse_affected_wal
 from settled.store.failures import translate
 from settled.store.prepared import Statements
 from settled.store.revisions import check_revision
@@ -130,8 +130,7 @@ class Ledger:
         check_place(self.path)
         if not self.path.exists():
             raise ConfigurationError(f"there is no ledger at {self.path}. Nothing was created. Run: settled init --database {self.path}")
-        if not os.access(self.path, os.R_OK):
-            raise ConfigurationError(f"the ledger {self.path} cannot be read by this user. Nothing was changed. Check its mode and group.")
+        check_readable(self.path)
         refuse_affected_wal(self.path)
         self._abandon()
         engine = make_engine(self.path, self.limits.busy_timeout_seconds)

@@ -11,10 +11,10 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from settled.core.errors import ConfigurationError, LedgerUnavailableError, SchemaMismatchError
+from settled.core.errors import ConfigurationError, SchemaMismatchError
 from settled.core.limits import DEFAULTS
-from settled.store.engine import check_place, make_engine, refuse_affected_wal
-from settled.store.failures import is_not_a_database, translate
+from settled.store.engine import check_place, check_readable, make_engine, refuse_affected_wal
+from settled.store.failures import is_not_a_database, not_a_database, translate
 from settled.store.schema import meta
 
 HEAD: Final = "0001"
@@ -45,21 +45,19 @@ def upgrade(path: Path, *, busy_timeout_seconds: float = DEFAULTS.busy_timeout_s
     check_place(path)
     if not path.exists():
         raise ConfigurationError(f"there is no ledger at {path}. Nothing was created. Run: settled init --database {path}")
+    check_readable(path)
     refuse_affected_wal(path)
     engine = make_engine(path, busy_timeout_seconds)
     try:
         with _named(path), engine.begin() as connection:
             found = _revision(connection)
             if found is None:
-                raise ConfigurationError(f"the file {path} is not a ledger of settled. Nothing was changed. Give the path of a ledger.")
+                raise SchemaMismatchError(None, HEAD, str(path))
             if found != HEAD:
                 apply_migrations(connection, found, path)
         return found, HEAD
     except sa.exc.DBAPIError as error:
-        translated = translate(error, path)
-        if isinstance(translated, LedgerUnavailableError):
-            raise translated from error
-        raise
+        raise translate(error, path) or error from error
     finally:
         engine.dispose()
 
@@ -96,6 +94,4 @@ def _named(path: Path) -> Iterator[None]:
     except sa.exc.DatabaseError as error:
         if not is_not_a_database(error):
             raise
-        raise ConfigurationError(
-            f"the file {path} is not a SQLite database. Nothing was changed. Give the path of a ledger, or restore a backup."
-        ) from error
+        raise not_a_database(path) from error

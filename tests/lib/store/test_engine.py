@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from settled.core.errors import ConfigurationError, LedgerStateError, LedgerUnavailableError
+from settled.core.errors import ConfigurationError, LedgerForbiddenError, LedgerStateError, LedgerUnavailableError
 from settled.core.limits import Limits
 from settled.store.creation import create_ledger
 from settled.store.engine import check_place, file_system_of, ledger_path
+from settled.store.failures import translate
 from settled.store.ledger import Ledger
+from settled.store.sqlite_library import sqlite_module
 from tests.lib.store.ledgers import NOW_US, another_program, monotonic_us, new_ledger, submit
 
 
@@ -124,3 +126,31 @@ def test_a_file_that_was_damaged_is_a_state_error(tmp_path: Path) -> None:
     ledger.path.write_bytes(content)
     with pytest.raises(LedgerStateError, match="malformed"):
         submit(ledger, "op-2")
+
+
+def test_a_file_that_may_only_be_read_is_a_matter_of_configuration_and_names_mode_and_owner(tmp_path: Path) -> None:
+    ledger = new_ledger(tmp_path)
+    ledger.close()
+    module = sqlite_module()
+    connection = module.connect(f"file:{ledger.path}?mode=ro", uri=True, isolation_level=None)
+    try:
+        with pytest.raises(module.Error) as caught:
+            connection.execute("DELETE FROM meta")
+    finally:
+        connection.close()
+    ours = translate(caught.value, ledger.path)
+    assert isinstance(ours, LedgerForbiddenError) and isinstance(ours, ConfigurationError) and isinstance(ours, LedgerUnavailableError)
+    assert ours.exit_code == 78
+    assert f"mode 0600 of owner {ledger.path.owner()}" in str(ours)
+
+
+@pytest.mark.parametrize("url", ["postgresql://ana:hun@ter2/x@host/db", "mysql://h:1/db?x=1&password=hun@ter2", "mysql://ana:hunter2@h"])
+def test_a_refused_url_shows_no_password(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        ledger_path(url)
+    assert "hun" not in str(caught.value) and "ter2" not in str(caught.value)
+
+
+def test_a_url_that_cannot_be_read_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match="is no URL"):
+        ledger_path("sqlite:here.db")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from settled.core.errors import ConfigurationError, LedgerUnavailableError
+from settled.core.errors import ConfigurationError, LedgerUnavailableError, SchemaMismatchError
 from settled.store.engine import refuse_affected_wal
 from settled.store.journal import set_journal
 from settled.store.sqlite_library import library_version, sqlite_module, wal_is_safe
@@ -115,6 +115,28 @@ def test_a_mode_that_another_program_changed_is_seen(tmp_path: Path) -> None:
     assert (ledger.meta["journal_mode"], ledger.meta["journal_mode_chosen"]) == ("delete", "wal")
     ledger.close()
     assert another_program(ledger.path, "PRAGMA journal_mode") == [["delete"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(b"", "is not a ledger of settled"), (b"Dear Sir or Madam, " * 100, "is not a SQLite database")]
+)
+def test_what_is_no_database_keeps_its_bytes(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "letter.db"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=says):
+        set_journal(path, "delete")
+    assert path.read_bytes() == content
+
+
+def test_a_newer_ledger_keeps_its_mode_and_names_the_newer_settled(tmp_path: Path) -> None:
+    ledger = new_ledger(tmp_path, journal="delete")
+    ledger.close()
+    another_program(ledger.path, "UPDATE alembic_version SET version_num = '9999'")
+    before = ledger.path.read_bytes()
+    with pytest.raises(SchemaMismatchError, match="Use the newer settled") as caught:
+        set_journal(ledger.path, "wal" if wal_is_safe(library_version(sqlite_module())) else "delete")
+    assert caught.value.exit_code == 78
+    assert ledger.path.read_bytes() == before
 
 
 def test_what_is_no_ledger_keeps_its_mode(tmp_path: Path) -> None:
