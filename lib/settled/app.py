@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -412,8 +411,7 @@ class App:
         self._inside().recover(operation_id)
 
     def _ring(self) -> None:
-        with suppress(Exception):  # a hint: polling is the truth
-            ring_all(self.ledger.run_directory)
+        ring_all(self.ledger.run_directory)  # never raises, and is a hint: polling is the truth
 
     def _inside(self) -> "Inline":
         with self._making:

@@ -5,6 +5,7 @@ No exception and no savepoint for a repeated request, so that a caller's own tra
 
 import hashlib
 import json
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -24,8 +25,14 @@ GENESIS = hashlib.sha256(b"settled event 1").digest()
 
 
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_INSERTED: Final = Row._fields[1:]
-_STATUS_AT: Final = Row._fields.index("status")
+# What is the same for every new row stands in the statement itself: half the columns need not be bound for each.
+_FRESH: Final[dict[str, Any]] = {
+    "status": Status.PREPARED, "reason": None, "attempt": 0, "version": 1, "sequence": 1, "open_attempts": 0, "unfenced": 0, "kept": 0,
+    "lease_owner": None, "probes_spent": 0, "unknown_since_us": None, "escalate_us": None, "settled_by": None,
+    "provider_operation_id": None, "duplicate_suspected": 0, "output_part": None, "error": None,
+}  # fmt: skip
+_GIVEN: Final = tuple(name for name in Row._fields if name not in _FRESH and name != "id")
+_pick_given: Final = itemgetter(*(Row._fields.index(name) for name in _GIVEN))
 
 
 class Request(NamedTuple):
@@ -63,7 +70,7 @@ def store_request(transaction: Transaction, request: Request, at_us: int) -> Sto
     events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
     row = _new_row(request, at_us, chain)
     inserting = transaction.statements[_insert_operation]
-    inserting.run_rows(transaction.cursor, _INSERTED, [(*row[1:_STATUS_AT], row.status.value, *row[_STATUS_AT + 1 :])])
+    inserting.run_rows(transaction.cursor, _GIVEN, [_pick_given(row)])
     found = transaction.cursor.fetchone()
     if found is None:
         return Stored(_existing(transaction, request), False)
@@ -135,34 +142,26 @@ def _new_row(request: Request, at_us: int, chain: bytes) -> Row:
         priority=request.priority,
         deadline_us=request.deadline_us,
         created_us=at_us,
-        status=Status.PREPARED,
-        reason=None,
         due_us=request.due_us,
-        attempt=0,
-        version=1,
-        sequence=1,
-        open_attempts=0,
-        unfenced=0,
-        kept=0,
-        lease_owner=None,
         terms=request.terms,
-        probes_spent=0,
-        unknown_since_us=None,
-        escalate_us=None,
-        settled_by=None,
-        provider_operation_id=None,
-        duplicate_suspected=0,
-        output_part=None,
-        error=None,
         updated_us=at_us,
         chain=chain,
+        **_FRESH,
     )
 
 
 def _insert_operation(dialect: Dialect) -> sa.ClauseElement:
-    values = {name: named(name) for name in Row._fields if name != "id"}
+    values: dict[str, Any] = {name: named(name) for name in _GIVEN}
+    values |= {name: sa.literal_column(_literal(value)) for name, value in _FRESH.items()}
     added = upsert(operation, dialect).values(values)
     return added.on_conflict_do_nothing(index_elements=[operation.c.operation_id]).returning(operation.c.id)
+
+
+def _literal(value: Status | int | None) -> str:
+    """Write one of the fixed values above as SQL."""
+    if isinstance(value, Status):
+        return f"'{value.value}'"
+    return "NULL" if value is None else str(value)
 
 
 def set_derived(transaction: Transaction, row_id: int, facts: dict[str, Any]) -> None:
