@@ -26,10 +26,9 @@ from settled.store.writer import Move, record
 
 
 class Asking(NamedTuple):
-    """A probe that is held and to be started, with the moment that its answer is judged by."""
+    """A probe whose row is held, to be started. Its answer is judged by the moment that its job bears."""
 
     job: Job
-    started: Moment
 
 
 class Prepared(NamedTuple):
@@ -94,7 +93,7 @@ def _hold(shell: Shell, transaction: Transaction, row: Row, worker: int, now: Mo
     if not hold_for_probe(transaction, [row], worker):
         return None
     terms = shell.terms_here(row.contract)
-    return Asking(probe_job(row, case.history, terms, shell.codec.decode(stored), now, shell.limits), now)
+    return Asking(probe_job(row, case.history, terms, shell.codec.decode(stored), now, shell.limits))
 
 
 def _without_probe(shell: Shell, transaction: Transaction, row: Row, now: Moment) -> list[tuple[Row, Sequence[Event]]]:
