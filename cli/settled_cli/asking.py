@@ -1,8 +1,23 @@
 """Ask a person at a terminal. One question, one answer, never a loop: the end of input ends the command and changes nothing."""
 
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
+
+Decider = TypeVar("Decider", bound=Callable[..., Any])
+
+
+def decides(command: Decider) -> Decider:
+    """Add the operation, and the two options that every decision of a person has."""
+    for option in (
+        click.option("--reason", metavar="TEXT", help="Why."),
+        click.option("--actor", metavar="NAME", help="Who decides."),
+        click.argument("operation_id"),
+    ):
+        command = option(command)
+    return command
 
 
 def at_terminal() -> bool:
@@ -31,3 +46,8 @@ def required(value: str | None, option: str, question: str) -> str:
     if not value.strip():
         raise click.UsageError(f"{option} is blank. Nothing was changed")
     return value
+
+
+def who_and_why(actor: str | None, reason: str | None) -> dict[str, str]:
+    """Return the name and the reason, asked for where somebody can be asked. Raises UsageError as `required` does."""
+    return {"actor": required(actor, "--actor", "Who decides?"), "reason": required(reason, "--reason", "Why?")}

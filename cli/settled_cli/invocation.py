@@ -37,12 +37,6 @@ class Refused(click.ClickException):
     exit_code = 4
 
 
-class NotSettings(click.ClickException):
-    """The settings lack what this command needs."""
-
-    exit_code = 78
-
-
 class Seconds(click.FloatRange):
     """A time from 0 on that ends: neither NaN, which compares with nothing, nor infinity."""
 

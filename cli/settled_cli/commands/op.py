@@ -8,7 +8,7 @@ import click
 from settled.core.limits import DEFAULTS
 from settled.core.words import Outcome, Status
 from settled.operation import Operation
-from settled_cli.asking import required
+from settled_cli.asking import decides, who_and_why
 from settled_cli.explaining import explain_operation
 from settled_cli.invocation import Invocation, Seconds, Verbs, usage_errors
 from settled_cli.opening import load_user_app, open_app
@@ -78,9 +78,7 @@ def wait_for(ctx: click.Context, app: Any, operation_id: str, timeout: float) ->
 
 
 @op.command()
-@click.argument("operation_id")
-@click.option("--actor", help="Who decides.")
-@click.option("--reason", help="Why.")
+@decides
 @click.pass_obj
 def cancel(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None) -> None:
     """Call off what was never sent."""
@@ -88,9 +86,7 @@ def cancel(invocation: Invocation, operation_id: str, actor: str | None, reason:
 
 
 @op.command()
-@click.argument("operation_id")
-@click.option("--actor", help="Who decides.")
-@click.option("--reason", help="Why.")
+@decides
 @click.pass_obj
 def stop(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None) -> None:
     """Stop a handler that runs. Its outcome is then unknown, and nothing is dispatched again without a person."""
@@ -98,9 +94,7 @@ def stop(invocation: Invocation, operation_id: str, actor: str | None, reason: s
 
 
 @op.command()
-@click.argument("operation_id")
-@click.option("--actor", help="Who decides.")
-@click.option("--reason", help="Why.")
+@decides
 @click.pass_obj
 def approve(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None) -> None:
     """Let an operation that awaits approval be dispatched."""
@@ -108,9 +102,7 @@ def approve(invocation: Invocation, operation_id: str, actor: str | None, reason
 
 
 @op.command()
-@click.argument("operation_id")
-@click.option("--actor", help="Who decides.")
-@click.option("--reason", help="Why.")
+@decides
 @click.pass_obj
 def deny(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None) -> None:
     """Cancel an operation that awaits approval."""
@@ -121,7 +113,7 @@ def decided(invocation: Invocation, verb: str, operation_id: str, actor: str | N
     """Carry out a decision that needs a name and a reason, and show the operation after it."""
     app = open_app(invocation)
     app.get(operation_id)  # before any question: nobody answers for an ID that does not exist
-    said = {"actor": required(actor, "--actor", "Who decides?"), "reason": required(reason, "--reason", "Why?")}
+    said = who_and_why(actor, reason)
     with usage_errors():
         operation = getattr(app, verb)(operation_id, **said)
     emit(invocation, operation.to_json() if invocation.for_programs else shown(operation))

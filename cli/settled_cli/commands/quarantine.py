@@ -3,8 +3,7 @@
 Promise: nothing is changed before every fact is there: who, why, by which evidence, and which version the person saw.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -12,7 +11,7 @@ from settled.app import App
 from settled.core.limits import DEFAULTS
 from settled.core.words import Status
 from settled.operation import Operation
-from settled_cli.asking import ask, at_terminal, required
+from settled_cli.asking import Decider, ask, at_terminal, decides, required, who_and_why
 from settled_cli.invocation import Invocation, Verbs, usage_errors
 from settled_cli.opening import open_app
 from settled_cli.reading import read_json
@@ -20,7 +19,6 @@ from settled_cli.render import emit
 from settled_cli.summaries import LISTED, shown, summary
 from settled_cli.verdict import say
 
-F = TypeVar("F", bound=Callable[..., Any])
 _ASSERTS = "You assert that no attempt of this operation took effect, and that none still can."
 
 
@@ -38,17 +36,11 @@ def list_quarantined(invocation: Invocation, limit: int) -> None:
     emit(invocation, [{**summary(one), "version": one.version} for one in found], (*LISTED, "version"))
 
 
-def facts(function: F) -> F:
-    """Add the argument and the options that every decision has."""
-    for option in (
-        click.option("--expected-version", type=int, metavar="N", help="The version that you saw in settled op show."),
-        click.option("--evidence-reference", metavar="TEXT", help="Where your evidence is kept: a ticket, a page, a log."),
-        click.option("--reason", metavar="TEXT", help="Why."),
-        click.option("--actor", metavar="NAME", help="Who decides."),
-        click.argument("operation_id"),
-    ):
-        function = option(function)
-    return function
+def facts(function: Decider) -> Decider:
+    """Add what every decision has, and what one about an unknown outcome needs beside it."""
+    function = click.option("--expected-version", type=int, metavar="N", help="The version that you saw in settled op show.")(function)
+    kept = "Where your evidence is kept: a ticket, a page, a log."
+    return decides(click.option("--evidence-reference", metavar="TEXT", help=kept)(function))
 
 
 @quarantine.command()
@@ -126,8 +118,7 @@ def _seen(invocation: Invocation, operation_id: str, expected_version: int | Non
 def _decision(said: dict[str, Any]) -> dict[str, Any]:
     """Return the four facts, asked for where somebody can be asked."""
     return {
-        "actor": required(said["actor"], "--actor", "Who decides?"),
-        "reason": required(said["reason"], "--reason", "Why?"),
+        **who_and_why(said["actor"], said["reason"]),
         "evidence_reference": required(said["evidence_reference"], "--evidence-reference", "Where is the evidence kept?"),
         "expected_version": said["expected_version"],
     }

@@ -8,14 +8,13 @@ from settled.operation import Operation
 
 
 class Payment(NamedTuple):
-    """One order to be paid. `mode` is the shop's fault, None for none; a killed one has its worker killed in the middle."""
+    """One order to be paid. `mode` is the shop's fault, None for none."""
 
     order: str
     trouble: str
     mode: str | None = None
     seconds: float = 0.0
     lose_answer: bool = False
-    killed: bool = False
 
     @property
     def operation_id(self) -> str:
@@ -31,7 +30,7 @@ class Payment(NamedTuple):
 
 
 AMOUNT_CENTS: Final = 4200
-KILLED: Final = Payment("1006", "killed before the answer", "hang_after", 60.0, killed=True)
+KILLED: Final = Payment("1006", "killed before the answer", "hang_after", 60.0)
 OTHERS: Final = (
     Payment("1001", "nothing"),
     Payment("1002", "the answer was lost", "lose_answer"),

@@ -23,7 +23,7 @@ from settled.execution.forked import leave_if_forked
 from settled.execution.job import Arrived, Job, Kind, Resolve
 from settled.execution.leftovers import OUR_THREADS, watch_for_leftovers
 from settled.execution.loop import UnforkableLoop
-from settled.execution.runs import EntryRecorder, Run, Runs
+from settled.execution.runs import Counting, EntryRecorder, Run, Runs
 
 _current: Final[contextvars.ContextVar[_Started | None]] = contextvars.ContextVar("settled_attempt", default=None)
 
@@ -52,7 +52,7 @@ class _Offload(ThreadPoolExecutor):
         return future
 
 
-class AsyncExecutor:
+class AsyncExecutor(Counting):
     """All async attempts of this process as tasks of one loop. Needs no slot of its own: the caller bounds how many run."""
 
     def __init__(
@@ -71,18 +71,6 @@ class AsyncExecutor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._closed = False
-
-    @property
-    def running(self) -> int:
-        return self._runs.running
-
-    @property
-    def abandoned(self) -> int:
-        return self._runs.abandoned
-
-    def abandoned_of(self, contract: str) -> int:
-        """Count the abandoned attempts of one contract."""
-        return self._runs.abandoned_of(contract)
 
     def start(self, job: Job) -> None:
         if self._closed:

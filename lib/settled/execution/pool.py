@@ -103,8 +103,8 @@ class Execution:
         return sum(executor.abandoned for executor in self._distinct())
 
     def abandoned_of(self, contract: str) -> int:
-        """Count the abandoned attempts of one contract. Runners are killed, never abandoned."""
-        return sum(each.abandoned_of(contract) for each in self._distinct() if isinstance(each, ThreadExecutor | AsyncExecutor))
+        """Count the abandoned attempts of one contract."""
+        return sum(executor.abandoned_of(contract) for executor in self._distinct())
 
     def start(self, job: Job) -> None:
         """Start `job` without waiting for it. Raises ConfigurationError for a process without an app, RuntimeError after close."""

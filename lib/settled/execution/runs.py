@@ -226,3 +226,21 @@ class Runs:
             self._arrived(report)
         except Exception:  # the one who is told must not take the thread of the attempts with it
             log.exception("execution.report_not_taken", operation_id=report.job.operation_id, end=report.end.value)
+
+
+class Counting:
+    """What an executor whose code runs in this process says of its attempts."""
+
+    _runs: Runs
+
+    @property
+    def running(self) -> int:
+        return self._runs.running
+
+    @property
+    def abandoned(self) -> int:
+        return self._runs.abandoned
+
+    def abandoned_of(self, contract: str) -> int:
+        """Count the abandoned attempts of one contract."""
+        return self._runs.abandoned_of(contract)

@@ -16,12 +16,12 @@ from settled.execution.calling import Caller
 from settled.execution.deadlines import Deadlines
 from settled.execution.job import Arrived, Job, Kind, Report, Resolve
 from settled.execution.leftovers import OUR_THREADS, watch_for_leftovers
-from settled.execution.runs import EntryRecorder, Run, Runs
+from settled.execution.runs import Counting, EntryRecorder, Run, Runs
 
 log = structlog.get_logger("settled.execution")
 
 
-class ThreadExecutor:
+class ThreadExecutor(Counting):
     """Threads on demand, at most `slots` that have not been abandoned, used again and again."""
 
     def __init__(
@@ -43,18 +43,6 @@ class ThreadExecutor:
         self._places = 0  # threads that take work
         self._closed = False
         self._runs = Runs(caller=caller, arrived=arrived, recorder=recorder, gave_up=self._leave_place, deadlines=deadlines)
-
-    @property
-    def running(self) -> int:
-        return self._runs.running
-
-    @property
-    def abandoned(self) -> int:
-        return self._runs.abandoned
-
-    def abandoned_of(self, contract: str) -> int:
-        """Count the abandoned attempts of one contract."""
-        return self._runs.abandoned_of(contract)
 
     def start(self, job: Job) -> None:
         """Hand `job` to a thread. More jobs than slots wait, and may find their deadline over: then they never enter."""

@@ -54,12 +54,6 @@ def read_events(transaction: Transaction, row: Row) -> list[Event]:
     return [to_event(row.operation_id, values) for values in found]
 
 
-def read_chain(transaction: Transaction, row: Row) -> list[tuple[Event, str | None, bytes, int]]:
-    """Return the events with their stored text, hash and seal, as the audit needs them."""
-    found = transaction.run(_events_of, operation=row.id).fetchall()
-    return [(to_event(row.operation_id, values), values[4], bytes(values[5]), values[6]) for values in found]
-
-
 def read_history(transaction: Transaction, row: Row) -> History:
     """Return the folded history of an operation."""
     return fold_history(read_events(transaction, row))

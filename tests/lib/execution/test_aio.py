@@ -77,7 +77,7 @@ def test_the_deadline_cancels_and_the_end_comes_late_with_its_fence(loop: Loop) 
     async def handler() -> None:
         await asyncio.sleep(60)
 
-    job = loop.start(handler, timeout_seconds=0.05)
+    job = loop.start(handler, timeout_seconds=0.5)
     first = loop.reports.first(job)
     assert (first.end, first.fence) == (End.TIMED_OUT, None)
     late = loop.late(job)
@@ -98,7 +98,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_abandoned_until_it_ends(l
                 continue
         return "done after all"
 
-    job = loop.start(stubborn, timeout_seconds=0.05)
+    job = loop.start(stubborn, timeout_seconds=0.5)
     assert loop.reports.first(job).fence is None
     assert (loop.executor.running, loop.executor.abandoned) == (0, 1)
     release.set()

@@ -141,7 +141,7 @@ def test_probes_run_while_every_handler_slot_is_taken_and_are_bounded_among_them
 def test_hung_probes_in_threads_give_their_places_to_the_next() -> None:
     release = threading.Event()
     with pool(probe_slots=2) as made:
-        hung = [made.start(probe=lambda: release.wait(20), timeout_seconds=0.05) for _ in range(2)]
+        hung = [made.start(probe=lambda: release.wait(20), timeout_seconds=0.5) for _ in range(2)]
         after = made.start(probe=lambda: ProbeResult.pending(), name="fine")
         assert made.reports.first(after).end is End.ANSWERED
         assert {made.reports.first(job).end for job in hung} == {End.TIMED_OUT}
@@ -163,8 +163,8 @@ def test_abandoned_attempts_are_counted_per_contract_until_their_code_ends() -> 
 
     with pool(slots=2) as made:
         jobs = [
-            made.start(blocked_by(release), name="a", timeout_seconds=0.05),
-            made.start(stubborn, name="b", isolation=Isolation.ASYNC, timeout_seconds=0.05),
+            made.start(blocked_by(release), name="a", timeout_seconds=0.5),
+            made.start(stubborn, name="b", isolation=Isolation.ASYNC, timeout_seconds=0.5),
         ]
         assert {made.reports.first(job).end for job in jobs} == {End.TIMED_OUT}
         execution = made.execution

@@ -69,7 +69,7 @@ def test_a_thread_that_outlasts_its_deadline_is_reported_at_once_without_a_fence
         release.wait(20)
         return "done"
 
-    job = threads.start(handler, timeout_seconds=0.05)
+    job = threads.start(handler, timeout_seconds=0.5)
     report = threads.reports.first(job)
     assert (report.end, report.fence, report.late, report.provider_operation_id) == (End.TIMED_OUT, None, False, "pay-1")
     assert report.ended.boot_us - started < 2_000_000
@@ -85,7 +85,7 @@ def test_a_thread_that_outlasts_its_deadline_is_reported_at_once_without_a_fence
 def test_abandoned_threads_leave_their_slots_to_fresh_ones() -> None:
     release = threading.Event()
     with bench(slots=2) as threads:
-        hung = [threads.start(lambda: release.wait(20), timeout_seconds=0.05) for _ in range(2)]
+        hung = [threads.start(lambda: release.wait(20), timeout_seconds=0.5) for _ in range(2)]
         waiting = threads.start(lambda: "next", timeout_seconds=10)
         assert threads.reports.first(waiting).end is End.RETURNED
         assert [threads.reports.first(job).end for job in hung] == [End.TIMED_OUT, End.TIMED_OUT]
@@ -280,7 +280,7 @@ def test_sending_refuses_an_attempt_that_was_revoked_or_timed_out_and_no_handler
         recorder.claim(0, 7, 1)
         report = threads.run(handler, slot=0, row=7, announces_sending=True)
         assert (report.end, report.error_class, report.sending) == (End.NOT_SENT, "AttemptRevoked", False)
-        job = threads.start(slow, timeout_seconds=0.05)
+        job = threads.start(slow, timeout_seconds=0.5)
         assert eventually(lambda: any(each.end is End.NOT_SENT for each in threads.reports.of(job)))
     assert sent == []
 
