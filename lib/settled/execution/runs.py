@@ -171,8 +171,8 @@ class Runs:
             if entered:
                 self._abandoned[run.job.contract] += 1
         if entered:
-            self._gave_up(run)
             self._say(self._caller.interrupted(run.job, end, run.marks))
+            self._gave_up(run)  # not before: what it ends reports late, and the first report must be out by then
             return True
         report = self._caller.never_entered(run.job)
         # A person's stop stays a stop: what was never entered by itself would be dispatched again.
