@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from settled.core.errors import ConfigurationError, LedgerUnavailableError
+from settled.execution.cgroup import find_handed
 from settled.execution.incarnation import Incarnation, remove_lock_file, shared_mode
 from settled.execution.recorder import Recorder
 from settled.shell import Shell
@@ -21,7 +22,8 @@ class Presence:
     def __init__(self, shell: Shell, *, kind: workers.Kind, contracts: tuple[str, ...], slots: int) -> None:
         self._shell = shell
         self.run_directory = ready_run_directory(shell.ledger.run_directory)
-        self.incarnation = Incarnation.start(self.run_directory)
+        # Only a worker's: what runs in an agent's own process belongs where the agent was put.
+        self.incarnation = Incarnation.start(self.run_directory, handed=find_handed() if kind == "worker" else None)
         self.recorder = Recorder.create(self._recorder_path(), slots, self.incarnation.id, self.incarnation.boot_id)
         self._free = list(range(slots - 1, -1, -1))
         self._slots_lock = threading.Lock()
@@ -112,6 +114,7 @@ class Presence:
             lock_path=str(born.lock_path),
             lock_device=born.lock_dev,
             lock_inode=born.lock_inode,
+            cgroup=None if born.cgroup is None else str(born.cgroup),
         )
 
     def _remove_files(self) -> None:

@@ -22,7 +22,8 @@ from settled.store.creation import Journal, create_ledger
 from settled_cli.demo import client
 from tests.conftest import eventually
 from tests.lib.children import Child
-from tests.lib.execution.outside import is_alive, kill
+from tests.lib.execution.groups import enter
+from tests.lib.execution.outside import children_of, is_alive, kill
 from tests.worker.apps import effects
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,12 @@ LEASE = {"SETTLED_WORKER__LEASE_SECONDS": "1", "SETTLED_WORKER__BEAT_SECONDS": "
 ISOLATIONS = pytest.mark.parametrize("isolation", ["process", "thread"])
 
 
+def processes_of(worker: int) -> list[int]:
+    """Return the supervisors of this worker and their runners."""
+    supervisors = children_of(worker, "settled.execution.supervisor")
+    return supervisors + [runner for one in supervisors for runner in children_of(one, "settled.execution.runner")]
+
+
 def fresh() -> str:
     """Return a reference that no other test uses at the shared shop."""
     return f"r-{secrets.token_hex(6)}"
@@ -47,13 +54,16 @@ def fresh() -> str:
 class Service:
     """One worker process, with all that it starts. `kill` ends all of it at once, as a service manager does with a cgroup."""
 
-    def __init__(self, place: "Place", *arguments: str, point: str | None = None, settings: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self, place: "Place", *arguments: str, point: str | None = None, settings: Mapping[str, str] = {}, into: Path | None = None
+    ) -> None:
         self.token = f"TEST_SERVICE={secrets.token_hex(8)}"
         self.log = place.folder / f"worker-{self.token[-16:]}.log"
         name, _, value = self.token.partition("=")
         environ = {**place.environ, **QUICK, **settings, name: value}
         script = [str(APPS / "crash.py"), point, "--"] if point else ["-m", "settled_cli.main"]
         command = [sys.executable, *script, "worker", "run", "--app", "effects:app", *arguments]
+        command = command if into is None else enter(into, command)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=APPS, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self.process.pid
@@ -82,6 +92,16 @@ class Service:
                 if self.token.encode() in Path(f"/proc/{name}/environ").read_bytes().split(b"\0") and is_alive(int(name)):
                     found.append(int(name))
         return found
+
+    def kill_at_once(self) -> None:
+        """SIGKILL worker, supervisor and runners in one moment: what they started lives on, and nobody is left to end it."""
+        ours = [self.pid, *processes_of(self.pid)]
+        for pid in ours:
+            kill(pid, signal.SIGSTOP)  # first, or each of them would act on the death of another
+        for pid in ours:
+            kill(pid)
+        self.process.wait(20)
+        eventually(lambda: not any(map(is_alive, ours)))
 
     def kill(self) -> None:
         """SIGKILL the worker first, then whatever it started."""

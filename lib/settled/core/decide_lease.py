@@ -37,7 +37,9 @@ def judge_owner(*, same_boot: bool, lock_is_free: bool | None, marked_processes:
     """Judge an owner by its lock, the processes that carry its mark, and a delegated cgroup where there is one.
 
     `lock_is_free` None: the lock file is missing or another one, which proves nothing. `marked_processes` None: some
-    environment could not be read, which proves nothing either.
+    environment could not be read, which proves nothing either. `handed_cgroup_empty` None: no control group was handed to
+    it, or that one is not there any more. That proves nothing and denies nothing (one that holds a process cannot be
+    removed): the lock and the mark decide, as without one.
     """
     if not same_boot:
         return Examined(True, FenceBasis.HOST_REBOOTED)

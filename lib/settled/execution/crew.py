@@ -60,10 +60,18 @@ class Crew:
     """The runners and the supervisor that everything about them goes through."""
 
     def __init__(
-        self, *, app_reference: str, limits: RunnerLimits, watch: Watch, listener: Listener, recorder: Path | None, lock_fd: int | None
+        self,
+        *,
+        app_reference: str,
+        limits: RunnerLimits,
+        watch: Watch,
+        listener: Listener,
+        recorder: Path | None,
+        lock_fd: int | None,
+        cgroup: Path | None = None,
     ) -> None:
         self._app_reference, self._limits, self._watch, self._listener = app_reference, limits, watch, listener
-        self._recorder, self._lock_fd = recorder, lock_fd
+        self._recorder, self._lock_fd, self._cgroup = recorder, lock_fd, cgroup
         self._runners: dict[int, RunnerEnd] = {}
         self._numbers = 0
         self._link: SupervisorLink | None = None
@@ -79,7 +87,9 @@ class Crew:
         if self._link is None:
             longest = line_bytes_max(max(self._limits.arguments_bytes_max, self._limits.result_bytes_max))
             keep = () if self._lock_fd is None else (self._lock_fd,)
-            self._link = SupervisorLink(self._app_reference, recorder=self._recorder, keep=keep, runner_line_bytes_max=longest)
+            self._link = SupervisorLink(
+                self._app_reference, recorder=self._recorder, keep=keep, runner_line_bytes_max=longest, cgroup=self._cgroup
+            )
             self._watch.watch(self._link.line, self._on_supervisor)
         return self._link
 

@@ -53,10 +53,13 @@ class Fleet:
         watch: Watch,
         recorder: RevokeRecorder | None = None,
         lock_fd: int | None = None,
+        cgroup: Path | None = None,
     ) -> None:
-        """`lock_fd`, the lock of the incarnation, is held open by the supervisor and every runner."""
+        """`lock_fd`, the lock of the incarnation, is held open by the supervisor and every runner; `cgroup` holds their groups."""
         path = None if recorder is None else recorder.path
-        self._crew = Crew(app_reference=app_reference, limits=limits, watch=watch, listener=self, recorder=path, lock_fd=lock_fd)
+        self._crew = Crew(
+            app_reference=app_reference, limits=limits, watch=watch, listener=self, recorder=path, lock_fd=lock_fd, cgroup=cgroup
+        )
         self._app_reference, self._clock, self._limits, self._say, self._recorder = app_reference, clock, limits, say, recorder
         self._caller = Caller(clock=clock)
         self._waiting: deque[Job] = deque()

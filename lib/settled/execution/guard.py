@@ -15,9 +15,11 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import Any, Final
 
 from settled.clock import boot_us
+from settled.execution.cgroup import kill_group
 from settled.execution.descendants import MARK, kill_marked
 
 LOOK_SECONDS_MAX: Final = 1.0  # poll() does not count a suspend of the machine: look at the boot clock again and again
@@ -29,9 +31,9 @@ _TIMER_ABSTIME: Final = 1
 class Guard:
     """Watches one runner process. `arm` before user code is called, `disarm` when its end has been told."""
 
-    def __init__(self, lifeline: int) -> None:
-        """`lifeline` is the read end of a pipe whose only write end the supervisor holds."""
-        self._lifeline = lifeline
+    def __init__(self, lifeline: int, group: Path | None = None) -> None:
+        """`lifeline` is the read end of a pipe whose only write end the supervisor holds; `group` the runner's own control group."""
+        self._lifeline, self._group = lifeline, group
         self._mark = os.environ.get(MARK)  # now, before the user's code can change it
         self._kill_boot_us: int | None = None
         self._bell, self._ear = socket.socketpair()
@@ -74,6 +76,8 @@ class Guard:
         try:
             if self._mark:
                 kill_marked(self._mark)  # what has left the group: without a supervisor nobody else would find it
+            if self._group is not None:
+                kill_group(self._group, with_me=True)  # and what has left both, together with this process
         finally:
             kill_own_group()
 

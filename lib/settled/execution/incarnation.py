@@ -19,9 +19,9 @@ from typing import Final, Self
 
 from settled.clock import boot_id_short
 from settled.core.errors import ConfigurationError
+from settled.execution.cgroup import group_is_empty, make_group, remove_group
 
 MARK: Final = "SETTLED_INCARNATION"
-CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 _PROC: Final = Path("/proc")
 _PASSES_MAX: Final = 20
 
@@ -38,11 +38,13 @@ class Incarnation:
     lock_dev: int
     lock_inode: int
     lock_fd: int
+    cgroup: Path | None = None  # below it each of its runners gets a control group of its own
 
     @classmethod
-    def start(cls, run_dir: Path, *, boot_id: str | None = None) -> Self:
+    def start(cls, run_dir: Path, *, boot_id: str | None = None, handed: Path | None = None) -> Self:
         """Create and hold the lock file in `run_dir`, and mark this process's environment for the children to come.
 
+        `handed` is a control group that was handed to this process: one for the runners is made below it, if the system lets us.
         Raises ConfigurationError where the folder cannot hold a locked file.
         """
         identity = secrets.token_hex(10)
@@ -65,6 +67,7 @@ class Incarnation:
             lock_dev=there.st_dev,
             lock_inode=there.st_ino,
             lock_fd=lock_fd,
+            cgroup=None if handed is None else make_group(handed, f"settled-{identity}"),
         )
 
     def release(self) -> None:
@@ -76,6 +79,8 @@ class Incarnation:
         # Closed, never unlocked: unlocking would take the lock from the children that share this descriptor.
         with contextlib.suppress(OSError):
             os.close(self.lock_fd)
+        if self.cgroup is not None:
+            remove_group(self.cgroup)
 
 
 def shared_mode(folder: Path) -> int:
@@ -119,7 +124,7 @@ def is_surely_gone(
     uid: int | None = None,
     cgroup: Path | None = None,
 ) -> bool:
-    """Return whether nothing of this incarnation can run any more: lock free, no marked process, a delegated cgroup empty.
+    """Return whether nothing of this incarnation can run any more: lock free, no marked process, its own cgroup empty if it had one.
 
     `started_ticks` is its stored start time, `uid` the user that it ran as (default: the owner of the lock file).
     """
@@ -130,7 +135,7 @@ def is_surely_gone(
     except OSError:
         return False
     marks = marked_processes(incarnation, uid=owner, started_ticks=started_ticks)
-    return marks == [] and (cgroup is None or cgroup_is_empty(cgroup) is True)
+    return marks == [] and (cgroup is None or group_is_empty(cgroup) is not False)
 
 
 def lock_is_free(path: Path, dev: int, inode: int) -> bool | None:
@@ -189,19 +194,6 @@ def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks:
                 found.append(pid)
         seen.update(fresh)
     return None
-
-
-def cgroup_is_empty(cgroup: Path) -> bool | None:
-    """Return whether no process lives in this delegated cgroup or below; a removed one was empty. None if it cannot be told."""
-    if not (CGROUP_ROOT / "cgroup.procs").exists():
-        return None
-    try:
-        for folder, _, _ in os.walk(cgroup):
-            if (Path(folder) / "cgroup.procs").read_text().strip():
-                return False
-    except OSError:
-        return None
-    return True if CGROUP_ROOT in cgroup.parents else None
 
 
 def _create_locked(path: Path) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from settled.core.errors import ConfigurationError
+from settled.execution.cgroup import kill_group
 from settled.execution.descendants import kill_marked
 from settled.execution.supervisor import LINE_BYTES_MAX
 from settled.execution.wire import Line, Message
@@ -28,19 +29,25 @@ _END_SECONDS: Final = 5.0
 class SupervisorLink:
     """One supervisor and the sockets to it and through it."""
 
-    def __init__(self, app_reference: str, *, recorder: Path | None, keep: tuple[int, ...], runner_line_bytes_max: int) -> None:
-        """`keep` are descriptors that the supervisor and every runner hold open. Raises OSError or ConfigurationError."""
+    def __init__(
+        self, app_reference: str, *, recorder: Path | None, keep: tuple[int, ...], runner_line_bytes_max: int, cgroup: Path | None = None
+    ) -> None:
+        """`keep` are descriptors that the supervisor and every runner hold open; `cgroup` is where each runner gets a group of its own.
+
+        Raises OSError or ConfigurationError.
+        """
         if not sys.platform.startswith("linux"):
             raise ConfigurationError("process isolation needs Linux; for development elsewhere use isolation='thread'")
         self.token = secrets.token_hex(8)
         self.greeted = False
-        self._runner_line_bytes_max = runner_line_bytes_max
+        self._runner_line_bytes_max, self._cgroup = runner_line_bytes_max, cgroup
         self._handed_over: list[socket.socket] = []  # ours to close once the supervisor has its copies
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "settled.execution.supervisor", app_reference, "--control-fd", str(theirs.fileno())]
         command += ["--token", self.token, "--line-bytes-max", str(runner_line_bytes_max)]
         command += [part for descriptor in keep for part in ("--keep-fd", str(descriptor))]
         command += ["--recorder", str(recorder)] if recorder else []
+        command += ["--cgroup", str(cgroup)] if cgroup else []
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -122,6 +129,8 @@ class SupervisorLink:
         for _ in range(_KILL_LOOKS):
             if not kill_marked(f"{self.token}:"):
                 break
+        if self._cgroup is not None:
+            kill_group(self._cgroup)
 
     def forget_in_child(self) -> None:
         """Close our sockets in a forked child, or the supervisor would not see this worker die."""

@@ -254,5 +254,6 @@ class Execution:
             handler_slots=self._process_slots,
             recorder=self._recorder,
             lock_fd=None if self._incarnation is None else self._incarnation.lock_fd,
+            cgroup=None if self._incarnation is None else self._incarnation.cgroup,
             **self._runner_options,
         )

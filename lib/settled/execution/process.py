@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -46,9 +47,13 @@ class ProcessExecutor:
         slots: int,
         recorder: RevokeRecorder | None = None,
         lock_fd: int | None = None,
+        cgroup: Path | None = None,
         **limits: int,
     ) -> None:
-        """`app_reference` is MODULE:APP; `lock_fd` the incarnation's lock, which every runner holds; `limits` those of RunnerLimits."""
+        """`app_reference` is MODULE:APP; `lock_fd` the incarnation's lock, which every runner holds; `limits` those of RunnerLimits.
+
+        `cgroup` is the incarnation's control group, where it has one.
+        """
         self._inbox: deque[Callable[[], None]] = deque()
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
@@ -70,6 +75,7 @@ class ProcessExecutor:
             watch=self,
             recorder=recorder,
             lock_fd=lock_fd,
+            cgroup=cgroup,
         )
         self._thread: threading.Thread | None = None
         _executors.add(self)

@@ -181,13 +181,14 @@ def main() -> None:
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--line-bytes-max", type=int, required=True)
     parser.add_argument("--recorder", type=Path)
+    parser.add_argument("--cgroup", type=Path)
     options = parser.parse_args()
     if os.getpgrp() != os.getpid():
         os.setsid()  # the supervisor has done it already; alone, a kill of our group must not reach the caller's
     reset_signals()
     for descriptor in (options.job_fd, options.lifeline_fd):
         os.set_inheritable(descriptor, False)  # a command that the code starts must not keep the socket open
-    guard = Guard(options.lifeline_fd)
+    guard = Guard(options.lifeline_fd, options.cgroup)
     sys.path.insert(0, os.getcwd())  # also under -P and PYTHONSAFEPATH
     recorder = Recorder.open(options.recorder) if options.recorder else None
     line = Line(socket.socket(fileno=options.job_fd), options.line_bytes_max)

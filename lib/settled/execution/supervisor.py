@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from settled.clock import boot_us
+from settled.execution.cgroup import born_in, kill_group, make_group, own_group, pids_in, remove_group
 from settled.execution.descendants import MARK, left_by, look
 from settled.execution.wire import Line, Message, WireError
 
@@ -42,16 +43,26 @@ class Child:
     mark: str
     terminate_boot_us: int | None
     kill_boot_us: int | None
+    group: Path | None  # its control group, where one was handed to us
     why: str | None = None  # what ended it: "deadline", "asked" or "died"
     is_dying: bool = False  # SIGKILL has been sent
     quiet_looks: int = 0
 
 
 class Supervisor:
-    """One loop over one socket. `command` makes the command line of a runner out of its socket's descriptor."""
+    """One loop over one socket. `command` makes the command line of a runner out of its socket's descriptor and its control group."""
 
-    def __init__(self, control: Line, command: Callable[[int], list[str]], keep: tuple[int, ...], token: str) -> None:
+    def __init__(
+        self,
+        control: Line,
+        command: Callable[[int, Path | None], list[str]],
+        keep: tuple[int, ...],
+        token: str,
+        groups: Path | None = None,
+    ) -> None:
+        """`groups` is the control group below which each runner gets one of its own."""
         self._control, self._command, self._keep, self._token = control, command, keep, token
+        self._groups, self._home = groups, own_group() if groups is not None else None
         self._children: dict[int, Child] = {}
         self._alarm, alarm_end = socket.socketpair()
         self._alarm.setblocking(False)
@@ -131,20 +142,24 @@ class Supervisor:
     def _spawn(self, message: Message) -> None:
         number, descriptor = message["runner"], self._control.descriptors.popleft()
         mark = f"{self._token}:{number}:"  # closed by a colon, so that no mark is the beginning of another
+        group = None if self._groups is None else make_group(self._groups, f"runner-{number}")
         try:
-            process = subprocess.Popen(
-                self._command(descriptor),
-                stdin=subprocess.DEVNULL,
-                pass_fds=(descriptor, *self._keep),
-                start_new_session=True,
-                env={**os.environ, MARK: mark},
-            )
+            with born_in(group, self._home):
+                process = subprocess.Popen(
+                    self._command(descriptor, group),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(descriptor, *self._keep),
+                    start_new_session=True,
+                    env={**os.environ, MARK: mark},
+                )
         except OSError as error:
+            if group is not None:
+                remove_group(group)
             self._tell({"event": "spawn_failed", "runner": number, "error": str(error)})
             return
         finally:
             os.close(descriptor)
-        self._children[number] = Child(number, process, mark, message["terminate_boot_us"], message["kill_boot_us"])
+        self._children[number] = Child(number, process, mark, message["terminate_boot_us"], message["kill_boot_us"], group)
         self._tell({"event": "spawned", "runner": number, "pid": process.pid})
 
     def _bid_farewell(self) -> None:
@@ -179,6 +194,8 @@ class Supervisor:
         if not child.is_dying:
             child.is_dying = True
             _signal_group(child, signal.SIGKILL)
+            if child.group is not None:
+                kill_group(child.group)
 
     def _notice_deaths(self) -> None:
         for child in self._children.values():
@@ -189,7 +206,7 @@ class Supervisor:
         """Kill what is left of the runner; once nothing is, reap it and say so."""
         _signal_group(child, signal.SIGKILL)
         marks = {other.process.pid: other.mark for other in self._children.values()}
-        left = left_by(child.process.pid, marks, look(), os.getpid())
+        left = {*left_by(child.process.pid, marks, look(), os.getpid()), *_in_group(child)}
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -200,6 +217,8 @@ class Supervisor:
         status = _reap(child.process.pid)
         child.process.returncode = status if status is not None else -signal.SIGKILL  # or Popen would wait for it later
         del self._children[child.number]
+        if child.group is not None:
+            remove_group(child.group)
         self._tell({"event": "gone", "runner": child.number, "why": child.why, "status": child.process.returncode, "boot_us": boot_us()})
 
     def _reap_orphans(self) -> None:
@@ -210,6 +229,13 @@ class Supervisor:
     def _kill_everything(self) -> None:
         for child in self._children.values():
             _signal_group(child, signal.SIGKILL)
+            if child.group is not None:
+                kill_group(child.group)
+
+
+def _in_group(child: Child) -> set[int]:
+    """Return what lives in the control group of a runner besides itself, whatever session and environment it has by now."""
+    return set() if child.group is None else set(pids_in(child.group)) - {child.process.pid, os.getpid()}
 
 
 def _nothing(*_: Any) -> None:
@@ -261,6 +287,7 @@ def main() -> None:
     parser.add_argument("--token", required=True)
     parser.add_argument("--line-bytes-max", type=int, required=True)
     parser.add_argument("--recorder", type=Path)
+    parser.add_argument("--cgroup", type=Path)
     options = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
@@ -270,13 +297,14 @@ def main() -> None:
     lifeline, _held = os.pipe()  # every runner reads it; its end tells them that we are gone
     os.set_inheritable(lifeline, True)
 
-    def command(job_fd: int) -> list[str]:
+    def command(job_fd: int, group: Path | None) -> list[str]:
         line = [sys.executable, "-u", "-m", "settled.execution.runner", options.app, "--job-fd", str(job_fd)]
         line += ["--lifeline-fd", str(lifeline), "--line-bytes-max", str(options.line_bytes_max)]
+        line += ["--cgroup", str(group)] if group else []
         return line + (["--recorder", str(options.recorder)] if options.recorder else [])
 
     control = Line(socket.socket(fileno=options.control_fd), LINE_BYTES_MAX)
-    Supervisor(control, command, (lifeline, *options.keep_fd), options.token).run()
+    Supervisor(control, command, (lifeline, *options.keep_fd), options.token, options.cgroup).run()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from settled.core.fold import Event
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.words import FenceBasis, Status
+from settled.execution.cgroup import group_is_empty, remove_group
 from settled.execution.incarnation import lock_is_free, marked_processes, remove_lock_file
 from settled.execution.recorder import Phase, Recorder, RecorderUnreadableError
 from settled.shell import Shell
@@ -54,7 +55,8 @@ class Examiner:
         path = Path(worker.lock_path)
         free = lock_is_free(path, worker.lock_device, worker.lock_inode) if same_boot else None
         marks = _marked(worker, path) if free else None
-        examined = judge_owner(same_boot=same_boot, lock_is_free=free, marked_processes=marks, handed_cgroup_empty=None)
+        empty = group_is_empty(Path(worker.cgroup)) if worker.cgroup and free else None
+        examined = judge_owner(same_boot=same_boot, lock_is_free=free, marked_processes=marks, handed_cgroup_empty=empty)
         return Judged(worker, examined.gone or self._lease_lost(worker), examined)
 
     def forget(self, alive: Iterable[int]) -> None:
@@ -265,3 +267,5 @@ def clear_away(worker: WorkerRow) -> None:
     if remove_lock_file(Path(worker.lock_path), worker.lock_device, worker.lock_inode):
         with suppress(OSError):
             recorder_path(worker).unlink()
+        if worker.cgroup:
+            remove_group(Path(worker.cgroup))

@@ -164,6 +164,7 @@ worker = sa.Table(
     _text("lock_path"),
     _big("lock_device"),
     _big("lock_inode"),
+    _text("cgroup", nullable=True),
     _text("contracts"),
     _big("started_us"),
     _big("seen_us"),

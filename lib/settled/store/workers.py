@@ -27,6 +27,7 @@ class WorkerFacts(NamedTuple):
     lock_path: str
     lock_device: int
     lock_inode: int
+    cgroup: str | None = None  # where its runners have control groups of their own
 
 
 class WorkerRow(NamedTuple):
@@ -41,6 +42,7 @@ class WorkerRow(NamedTuple):
     lock_path: str
     lock_device: int
     lock_inode: int
+    cgroup: str | None
     contracts: tuple[str, ...]
     started_us: int
     seen_us: int

@@ -15,7 +15,6 @@ from settled.execution.incarnation import (
     MARK,
     Incarnation,
     boot_id,
-    cgroup_is_empty,
     is_surely_gone,
     lock_is_free,
     marked,
@@ -306,19 +305,3 @@ def test_the_lock_file_has_the_mode_that_its_folder_calls_for(
 def test_a_folder_that_cannot_hold_a_lock_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Nothing was started"):
         Incarnation.start(tmp_path / "missing")
-
-
-@pytest.mark.promise("S93")
-def test_a_cgroup_that_cannot_be_looked_at_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "cgroup"
-    (root / "unit" / "inner").mkdir(parents=True)
-    for folder in (root, root / "unit", root / "unit" / "inner"):
-        (folder / "cgroup.procs").write_text("")
-    assert cgroup_is_empty(root / "unit") is None, "outside the mounted hierarchy nothing is proven"
-    monkeypatch.setattr("settled.execution.incarnation.CGROUP_ROOT", root)
-    assert cgroup_is_empty(root / "unit") is True
-    assert cgroup_is_empty(root / "removed") is True
-    (root / "unit" / "inner" / "cgroup.procs").write_text("17\n")
-    assert cgroup_is_empty(root / "unit") is False
-    (root / "cgroup.procs").unlink()
-    assert cgroup_is_empty(root / "removed") is None

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from settled.clock import boot_us
+from settled.execution.cgroup import group_is_empty, pids_in
 from settled.execution.descendants import Seen, left_by
 from tests.conftest import eventually
+from tests.lib.execution.groups import handed_group
 from tests.lib.execution.outside import APPS, LIBRARY, children_of, is_alive, kill, pid_in
 
 TIMEOUT_SECONDS, GRACE_SECONDS = 2.0, 1.0
@@ -26,12 +28,13 @@ LATE_US = 1_500_000  # for the kill itself on a busy machine
 class Worker:
     """apps/worker.py with one attempt under way."""
 
-    def __init__(self, tmp_path: Path, contract: str, **arguments: Any) -> None:
+    def __init__(self, tmp_path: Path, contract: str, *, cgroup: Path | None = None, **arguments: Any) -> None:
         self.lock_file = tmp_path / "lock"
         self.entered, self.late = tmp_path / "entered", tmp_path / "late"
         given = json.dumps({"entered": str(self.entered), **arguments})
+        command = [sys.executable, "worker.py", contract, given, str(TIMEOUT_SECONDS), str(GRACE_SECONDS), str(self.lock_file)]
         self.process = subprocess.Popen(
-            [sys.executable, "worker.py", contract, given, str(TIMEOUT_SECONDS), str(GRACE_SECONDS), str(self.lock_file)],
+            command if cgroup is None else [*command, str(cgroup)],
             cwd=APPS,
             env={**os.environ, "PYTHONPATH": LIBRARY},
             stdout=subprocess.PIPE,
@@ -110,6 +113,38 @@ def test_without_worker_and_supervisor_the_runner_ends_itself_and_its_group(star
     assert took_us < KILL_US + LATE_US
     if number is signal.SIGSTOP:
         assert took_us >= KILL_US
+
+
+@pytest.fixture
+def handed() -> Iterator[Path]:
+    with handed_group() as group:
+        yield group
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_in_a_group_the_runner_ends_what_has_changed_session_and_environment(
+    start: Any, tmp_path: Path, handed: Path, number: signal.Signals
+) -> None:
+    worker = start(path=str(tmp_path / "late"), clear=True, cgroup=handed)
+    assert set(worker.group()) <= set(pids_in(handed))
+    os.kill(worker.process.pid, number)
+    os.kill(worker.supervisor, number)
+    assert len(worker.group()) == 3
+    worker.boot_us_of_death()
+    eventually(lambda: group_is_empty(handed))
+    assert not (tmp_path / "late").exists()
+
+
+def test_in_a_group_the_supervisor_ends_and_removes_all_of_it_before_it_says_gone(start: Any, tmp_path: Path, handed: Path) -> None:
+    worker = start(path=str(tmp_path / "late"), clear=True, cgroup=handed)
+    group = cgroup_of(worker.runner)
+    assert group == cgroup_of(worker.group()[1]) == cgroup_of(worker.group()[2]) != cgroup_of(worker.supervisor)
+    assert worker.hear() == {"end": "timed_out", "fence": "process_killed"}
+    assert not any(map(is_alive, worker.group())) and not (handed / group.rpartition("/")[2]).exists()
+
+
+def cgroup_of(pid: int) -> str:
+    return next(line[3:] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line.startswith("0::"))
 
 
 @pytest.mark.promise("S131")

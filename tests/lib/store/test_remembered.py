@@ -30,7 +30,7 @@ def test_an_incarnation_lives_until_it_is_known_to_be_over(ledger: Ledger) -> No
         ended(transaction, second, 50)
     with ledger.read() as transaction:
         (alive,) = live(transaction)
-        assert alive[1:9] == facts
+        assert alive[1:10] == facts
         assert (alive.id, alive.contracts, alive.started_us, alive.seen_us, alive.ended_us) == (
             first, ("capture_payment", "send_mail"), 10, 30, None,
         )  # fmt: skip

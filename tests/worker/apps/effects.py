@@ -7,6 +7,8 @@ marks of the test. The worker imports this file as effects:app; tests call `decl
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +53,9 @@ def charge(arguments: dict[str, Any]) -> dict[str, Any]:
     reference, hold = arguments["reference"], arguments.get("hold")
     add_line("calls", reference)
     mark(f"entered-{reference}", str(os.getpid()))
+    if hold in ("forked", "execd", "hidden") and not (marks() / f"grandchild-{reference}").exists():
+        leave_grandchild(hold, reference)  # it charges in our place
+        wait_for_mark(f"go-{reference}")
     if hold == "before":
         wait_for_mark(f"go-{reference}")
     time.sleep(arguments.get("pause", 0.0))
@@ -60,6 +65,27 @@ def charge(arguments: dict[str, Any]) -> dict[str, Any]:
     if hold == "exit":
         os._exit(73)
     return answer
+
+
+def leave_grandchild(kind: str, reference: str) -> None:
+    """Leave one in a session of its own: forked, exec'd, or exec'd without our environment."""
+    if kind == "forked":
+        if os.fork() == 0:
+            os.setsid()
+            try:
+                charge_when_woken(reference)
+            finally:
+                os._exit(0)
+        return
+    bare = {name: os.environ[name] for name in ("PYTHONPATH", "SHOP", "MARKS")}
+    subprocess.Popen([sys.executable, __file__, reference], start_new_session=True, env=bare if kind == "hidden" else None)
+
+
+def charge_when_woken(reference: str) -> None:
+    """Be the grandchild."""
+    mark(f"grandchild-{reference}", str(os.getpid()))
+    wait_for_mark(f"wake-{reference}")
+    client.charge(os.environ["SHOP"], reference=reference, amount_cents=4200, currency="usd")
 
 
 def find(arguments: dict[str, Any]) -> ProbeResult:
@@ -141,3 +167,6 @@ def declare(to: App, *, handlers: bool = True) -> None:
 
 
 declare(app, handlers=os.environ.get("HANDLERS") != "none")
+
+if __name__ == "__main__":
+    charge_when_woken(sys.argv[1])

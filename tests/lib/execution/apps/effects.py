@@ -102,7 +102,7 @@ def hang(arguments: dict[str, Any], ctx: Any) -> Any:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "path" in arguments:
         start_late_writer(arguments["path"])
-        start_late_writer(arguments["path"] + ".escaped", "escape")
+        start_late_writer(arguments["path"] + ".escaped", "escape", env={} if arguments.get("clear") else None)
     Path(arguments["entered"]).write_text(str(os.getpid()))
     time.sleep(arguments.get("seconds", 60))
     return "ended by itself"

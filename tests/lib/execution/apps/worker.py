@@ -1,6 +1,6 @@
 """A worker of its own process for the tests: start one attempt, tell what arrives, and wait to be killed.
 
-`python worker.py CONTRACT ARGUMENTS TIMEOUT_SECONDS GRACE_SECONDS LOCK_FILE`
+`python worker.py CONTRACT ARGUMENTS TIMEOUT_SECONDS GRACE_SECONDS LOCK_FILE [CGROUP]`
 """
 
 import fcntl
@@ -8,13 +8,14 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from settled.clock import SystemClock, boot_us
 from settled.core.words import Isolation
 from settled.execution.job import Job, Kind
 from settled.execution.process import ProcessExecutor
 
-contract, arguments, timeout_seconds, grace_seconds, lock_file = sys.argv[1:]
+contract, arguments, timeout_seconds, grace_seconds, lock_file, *cgroup = sys.argv[1:]
 lock = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
 fcntl.flock(lock, fcntl.LOCK_EX)
 os.set_inheritable(lock, True)
@@ -30,6 +31,7 @@ executor = ProcessExecutor(
     clock=SystemClock().now,
     slots=1,
     lock_fd=lock,
+    cgroup=Path(cgroup[0]) if cgroup else None,
 )
 # The clock starts when the runner is there, so that a slow machine does not eat the attempt's time.
 warm = {"timeout_us": 60_000_000, "kill_grace_us": 1_000_000}
