@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from settled.store.audit import Finding
 from settled.store.audit import head as audit_head
 from settled.store.audit import verify as audit_verify
 from settled.store.audit_export import export as audit_export
@@ -34,14 +35,24 @@ def verify(ctx: click.Context, kept: str | None) -> None:
 def check(ctx: click.Context, expected: tuple[int, str] | None = None) -> None:
     """Audit the ledger, show what is wrong, and end with the code that it deserves."""
     invocation: Invocation = ctx.obj
-    findings = audit_verify(open_app(invocation).ledger, expected=expected)
+    app = open_app(invocation)
+    findings = audit_verify(app.ledger, expected=expected, decode=app.shell.codec.decode)
     if findings or invocation.for_programs:
         emit(invocation, [finding._asdict() for finding in findings], ("operation_id", "sequence", "problem"))
     if findings:
-        say(f"{len(findings)} things are not as they were written. Nothing was changed. Keep a copy of the file")
+        say(
+            f"{len(findings)} things are not as they were written, the first is {_place(findings[0])}: {findings[0].problem}. "
+            f"Nothing was changed. Keep a copy of the file"
+        )
     elif not invocation.for_programs:
         say("all is as it was written")
     ctx.exit(1 if findings else 0)
+
+
+def _place(found: Finding) -> str:
+    if found.operation_id is None:
+        return "in the ledger as a whole"
+    return f"in {found.operation_id}" + ("" if found.sequence is None else f", event {found.sequence}")
 
 
 @audit.command()

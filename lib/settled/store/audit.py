@@ -1,4 +1,4 @@
-"""Audit a whole ledger: chains, folds, seals, counts, stored terms, and the database file itself.
+"""Audit a whole ledger: chains, folds, stored texts, seals, counts, stored terms, and the database file itself.
 
 Promise: it reads and changes nothing, in short transactions of bounded memory, and answers with what is wrong instead of
 stopping at it. A head that was kept elsewhere also finds a history that was cut or rewritten as a whole.
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from settled.store.audit_operations import audit_operations
 from settled.store.audit_seals import audit_seals
+from settled.store.bodies import Decode
 from settled.store.findings import Finding, Findings
 from settled.store.ledger import Ledger
 from settled.store.prepared import named
@@ -42,11 +43,12 @@ def verify(
     *,
     expected: tuple[int, str] | None = None,
     findings_max: int | None = None,
+    decode: Decode = str,
 ) -> list[Finding]:
     """Return what is wrong with the ledger, nothing where all is as recorded.
 
     `progress` is told how many operations were looked at; `expected` is a head that was kept elsewhere. At most
-    `findings_max` findings (default: the limit of a list) are returned.
+    `findings_max` findings (default: the limit of a list) are returned. `decode` is the codec's.
     """
     findings = Findings(ledger.limits.list_max if findings_max is None else findings_max)
     module = ledger.module()
@@ -55,7 +57,7 @@ def verify(
     with findings.instead_of_errors(module, "the file"):
         _audit_file(ledger, findings)
     with findings.instead_of_errors(module, "an operation"):
-        audit_operations(ledger, findings, progress)
+        audit_operations(ledger, findings, progress, decode)
     with findings.instead_of_errors(module, "the events and seals"):
         audit_seals(ledger, findings, last, expected)
     with findings.instead_of_errors(module, "the tally"):

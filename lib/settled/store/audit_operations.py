@@ -9,6 +9,7 @@ from settled.core.errors import LedgerStateError, TransitionRefusedError
 from settled.core.fold import NOT_FOLDED, Event, advance
 from settled.core.row import Row
 from settled.core.words import EventType, Status
+from settled.store.bodies import Decode, changed_bodies
 from settled.store.findings import Findings
 from settled.store.ledger import Ledger
 from settled.store.prepared import named
@@ -22,14 +23,14 @@ _c = event.c
 _COLUMNS: Final = (_c.type, _c.status, _c.attempt, _c.at_us, _c.data, _c.hash, _c.seal, _c.sequence)
 
 
-def audit_operations(ledger: Ledger, findings: Findings, progress: Callable[[int], None] | None) -> None:
+def audit_operations(ledger: Ledger, findings: Findings, progress: Callable[[int], None] | None, decode: Decode) -> None:
     """Look at every operation in key order, in short transactions, so that no writer waits for an audit."""
     after_id, looked_at = 0, 0
     while not findings.full:
         with ledger.read() as transaction:
             ids = [row[0] for row in transaction.run(_ids, after_id=after_id, limit=ledger.limits.batch_max).fetchall()]
             for row_id in ids:
-                _audit_one(transaction, row_id, findings, ledger.module())
+                _audit_one(transaction, row_id, findings, ledger.module(), decode)
         if not ids:
             return
         after_id = ids[-1]
@@ -38,13 +39,15 @@ def audit_operations(ledger: Ledger, findings: Findings, progress: Callable[[int
             progress(looked_at)
 
 
-def _audit_one(transaction: Transaction, row_id: int, findings: Findings, module: Any) -> None:
+def _audit_one(transaction: Transaction, row_id: int, findings: Findings, module: Any, decode: Decode) -> None:
     shown = _shown_id(transaction, row_id)
     with findings.instead_of_errors(module, "the operation", shown):
         row = read_row(transaction, row_id)
         stored = transaction.run(_stored, operation=row_id).fetchall()
         _audit_chain(row, stored, findings)
-        _audit_fold(row, stored, findings)
+        if events := _audit_fold(row, stored, findings):
+            for problem in changed_bodies(transaction, row_id, events, decode):
+                findings.add(problem, row.operation_id)
 
 
 def _shown_id(transaction: Transaction, row_id: int) -> str:
@@ -74,15 +77,16 @@ def _raw(values: Sequence[Any]) -> Event:
     return Event(cast(EventType, values[0]), cast(Status, values[1]), values[2], values[3], {})
 
 
-def _audit_fold(row: Row, stored: Sequence[Sequence[Any]], findings: Findings) -> None:
+def _audit_fold(row: Row, stored: Sequence[Sequence[Any]], findings: Findings) -> list[Event]:
+    """Compare a row with the fold of its events; return the events, none where they cannot be read or begin."""
     try:
         events = [to_event(row.operation_id, values) for values in stored]
     except LedgerStateError as error:
         findings.add(f"an event cannot be read: {error}", row.operation_id)
-        return
+        return []
     if not events or events[0].type is not EventType.SUBMITTED:
         findings.add("there is no event of its submission", row.operation_id, 1)
-        return
+        return []
     _audit_identity(row, events, findings)
     folded = submitted(row, events)
     for sequence, happened in enumerate(events[1:], 2):
@@ -90,11 +94,12 @@ def _audit_fold(row: Row, stored: Sequence[Sequence[Any]], findings: Findings) -
             folded = advance(folded, happened)
         except (TransitionRefusedError, KeyError, TypeError, ValueError) as error:
             findings.add(f"this event cannot follow: {error}", row.operation_id, sequence)
-            return
+            return events
     for name in Row._fields:
         if name not in NOT_FOLDED and getattr(row, name) != getattr(folded, name):
             says = f"the row says {getattr(row, name)!r}, its events say {getattr(folded, name)!r}"
             findings.add(f"{name}: {says}", row.operation_id)
+    return events
 
 
 def submitted(row: Row, events: Sequence[Event]) -> Row:
@@ -128,7 +133,10 @@ def _audit_identity(row: Row, events: Sequence[Event], findings: Findings) -> No
     """Compare the identity columns with the digest in the event that settled them: the submission, or a later derivation."""
     digests = [happened.data.get("request") for happened in events if happened.type in (EventType.SUBMITTED, EventType.DERIVED)]
     if digests[-1] != identity_digest(row):
-        problem = "its identity (contract, version, fingerprint, provider key or reference) is not the one that was submitted"
+        problem = (
+            "its identity (contract, version, fingerprint, provider key, reference, queue, risk, priority or deadline) "
+            "is not the one that was submitted"
+        )
         findings.add(problem, row.operation_id)
 
 

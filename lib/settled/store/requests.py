@@ -15,6 +15,7 @@ from settled.core.errors import Differs, OperationConflictError
 from settled.core.fold import Event
 from settled.core.row import Row
 from settled.core.words import EventType, Status
+from settled.store.bodies import body_digest
 from settled.store.prepared import named, upsert
 from settled.store.reads import ARGUMENTS, METADATA, find_row
 from settled.store.schema import operation
@@ -66,7 +67,7 @@ class Stored(NamedTuple):
 def store_request(transaction: Transaction, request: Request, at_us: int) -> Stored:
     """Insert or return. Raises OperationConflictError where the ID belongs to another request; nothing is changed then."""
     seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
-    happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, {"request": identity_digest(request)})
+    happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
     events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
     row = _new_row(request, at_us, chain)
     inserting = transaction.statements[_insert_operation]
@@ -85,15 +86,28 @@ def store_request(transaction: Transaction, request: Request, at_us: int) -> Sto
     return Stored(row, True)
 
 
+def _submission(request: Request) -> dict[str, str]:
+    """Return what the first event binds: the identity, and the texts as they are stored."""
+    facts = {"request": identity_digest(request), "arguments": body_digest(request.arguments)}
+    if request.metadata is not None:
+        facts["metadata"] = body_digest(request.metadata)
+    return facts
+
+
 def identity_digest(request: Request | Row) -> str:
-    """Return the digest that binds a row's identity columns to its first event."""
+    """Return the digest that binds the columns of a row that no event moves to the event that settled them."""
+    derived = request.derived
     facts = [
         request.operation_id,
         request.contract,
-        request.contract_version if request.derived else None,
-        request.fingerprint if request.derived else None,
+        request.contract_version if derived else None,
+        request.fingerprint if derived else None,
         request.provider_key,
         request.provider_reference,
+        request.queue if derived else None,
+        request.risk if derived else None,
+        request.priority,
+        request.deadline_us,
     ]
     return hashlib.sha256(_ENCODE(facts).encode()).hexdigest()[:32]
 

@@ -11,6 +11,7 @@ from typing import Any
 from settled.core.fold import Event
 from settled.core.row import Row
 from settled.core.words import EventType, Status
+from settled.store.bodies import body_digest
 from settled.store.creation import create_ledger
 from settled.store.ledger import Ledger
 from settled.store.requests import Request, store_request
@@ -64,7 +65,7 @@ def dispatched(row: Row, worker: int = 1, at_us: int = NOW_US + 1) -> Move:
 
 def returned(row: Row, output: str | None = None, at_us: int = NOW_US + 2) -> Move:
     """Return the move of an accepted return."""
-    data = {"id": "ch_1", "fence": "returned"} | ({} if output is None else {"out": "digest"})
+    data = {"id": "ch_1", "fence": "returned"} | ({} if output is None else {"out": body_digest(output)})
     event = Event(EventType.RETURNED, Status.CONFIRMED, row.attempt, at_us, data)
     return Move(row, [event], {} if output is None else {0: output})
 
@@ -136,7 +137,7 @@ def run_python(code: str, *arguments: str, seconds: float = 60.0, extra: Sequenc
     return done.stdout
 
 
-WITHOUT_TRIGGERS = tuple(f"DROP TRIGGER {table}_no_{verb}" for table in ("event", "seal") for verb in ("update", "delete"))
+WITHOUT_TRIGGERS = tuple(f"DROP TRIGGER IF EXISTS {table}_no_{verb}" for table in ("event", "seal") for verb in ("update", "delete"))
 
 
 def tampered(ledger: Ledger, *statements: str) -> Ledger:

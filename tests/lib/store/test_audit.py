@@ -79,6 +79,64 @@ def test_a_deleted_event_is_found(ledger: Ledger, sequence: int, also: str) -> N
         assert ("op-a", sequence) in problems(changed)
 
 
+EVERY_BYTE = """
+import sys, time
+from pathlib import Path
+from settled.store.audit import verify
+from settled.store.ledger import Ledger
+from settled.store.sqlite_library import sqlite_module
+
+def changed(value):
+    if value is None:
+        yield "{}"
+    elif isinstance(value, int):
+        yield value + 1
+        yield value - 1
+    else:
+        raw = value if isinstance(value, bytes) else value.encode()
+        for index in range(len(raw)):
+            other = raw[:index] + bytes([raw[index] ^ 1]) + raw[index + 1 :]
+            yield other if isinstance(value, bytes) else other.decode()
+        yield raw[:-1] if isinstance(value, bytes) else raw[:-1].decode()
+
+ledger = Ledger(sys.argv[1], monotonic_us=lambda: time.monotonic_ns() // 1000)
+db = sqlite_module().connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA ignore_check_constraints=ON")
+tried, missed = 0, []
+for table, key in (("event", ("operation", "sequence")), ("seal", ("id",))):
+    names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+    for row in db.execute(f"SELECT * FROM {table}").fetchall():
+        where = " AND ".join(f"{name} = ?" for name in key)
+        ids = [row[names.index(name)] for name in key]
+        for name, value in zip(names, row):
+            for other in changed(value):
+                db.execute("BEGIN")
+                try:
+                    db.execute(f"UPDATE {table} SET {name} = ? WHERE {where}", (other, *ids))
+                except sqlite_module().IntegrityError:  # this place in the table is taken
+                    db.execute("ROLLBACK")
+                    continue
+                db.execute("COMMIT")
+                tried += 1
+                if not verify(ledger, findings_max=1):
+                    missed.append((table, ids, name, other))
+                now = [other if one in key and one == name else value_of for one, value_of in zip(key, ids)]
+                db.execute(f"UPDATE {table} SET {name} = ? WHERE {where}", (value, *now))
+assert verify(ledger) == []
+print(tried, missed)
+"""
+
+
+@pytest.mark.promise("S09", part="any byte of any event and of any seal")
+def test_any_changed_byte_of_any_event_and_any_seal_is_found(tmp_path: Path) -> None:
+    made = new_ledger(tmp_path)
+    settle(made, *submit(made, "op-a"))
+    changed = tampered(made)
+    changed.close()
+    tried, missed = run_python(EVERY_BYTE, str(changed.path)).split(" ", 1)
+    assert (missed.strip(), int(tried) > 500) == ("[]", True)
+
+
 REWRITE = """
 import sys
 from settled.store.sqlite_library import sqlite_module
@@ -146,12 +204,31 @@ def test_a_cut_tail_is_found_against_a_head_that_was_kept_elsewhere(tmp_path: Pa
         "terms = 9",
         "status = 'pending'",
         "chain = x'00'",
+        "risk = 'low'",
+        "queue = 'other'",
+        "priority = 5",
+        "deadline_us = 5",
     ],
 )
 def test_an_edited_row_is_found_by_its_id(ledger: Ledger, change: str) -> None:
     changed = tampered(ledger, f"UPDATE operation SET {change} WHERE id = 2")
     assert {operation_id for operation_id, _ in problems(changed)} & {"op-b", "op-z"}
     assert "op-a" not in {operation_id for operation_id, _ in problems(changed)}
+
+
+@pytest.mark.parametrize(
+    ("part", "what"), [(0, "arguments"), (-1, "metadata"), (3, "output (event 3)")]
+)
+def test_a_changed_text_is_found_and_a_purged_one_is_no_finding(tmp_path: Path, part: int, what: str) -> None:
+    made = new_ledger(tmp_path)
+    settle(made, *submit(made, "op-a", "op-b", metadata='{"run":"7"}'))
+    assert verify(made) == []
+    changed = tampered(made, f"UPDATE payload SET body = replace(body, '1', '2') || ' ' WHERE operation = 1 AND part = {part}")
+    assert verify(changed) == [("op-a", None, f"the stored text of its {what} is not the one that was recorded")]
+    purged = tampered(changed, f"DELETE FROM payload WHERE operation = 1 AND part = {part}")
+    assert verify(purged) == []
+    planted = tampered(purged, "INSERT INTO payload VALUES (2, 7, '{}')")
+    assert [found.problem for found in verify(planted)] == ["a text that no event names is stored as its output (event 7)"]
 
 
 def test_a_request_by_name_is_bound_to_what_was_derived_later(tmp_path: Path) -> None:

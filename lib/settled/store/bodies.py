@@ -1,0 +1,61 @@
+"""Bind stored texts to the chain: events name the digests of arguments, metadata and outputs, so that a changed body is found.
+
+A text that is missing was purged by retention, which leaves the digests where they are.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import sqlalchemy as sa
+
+from settled.core.errors import SettledError
+from settled.core.fold import Event
+from settled.core.words import EventType
+from settled.store.prepared import named
+from settled.store.reads import ARGUMENTS, METADATA
+from settled.store.schema import payload
+from settled.store.transaction import Transaction
+
+Decode = Callable[[str], str]
+
+
+def body_digest(text: str) -> str:
+    """Return SHA-256 of a text, URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def changed_bodies(transaction: Transaction, row_id: int, events: Sequence[Event], decode: Decode) -> Iterator[str]:
+    """Yield what is wrong with the stored texts of one operation.
+
+    Arguments and metadata are bound as they are stored; outputs as what `decode` makes of them, because evidence compares them.
+    """
+    known = _digests(events)
+    for part, body in transaction.run(_bodies_of, operation=row_id).fetchall():
+        what = _NAMES.get(part, f"output (event {part})")
+        if part not in known:
+            yield f"a text that no event names is stored as its {what}"
+            continue
+        try:
+            text = body if part in _NAMES else decode(body)
+        except (SettledError, ValueError) as error:
+            yield f"the stored text of its {what} cannot be decoded: {error}"
+            continue
+        if body_digest(text) != known[part]:
+            yield f"the stored text of its {what} is not the one that was recorded"
+
+
+_NAMES = {ARGUMENTS: "arguments", METADATA: "metadata"}
+
+
+def _digests(events: Sequence[Event]) -> dict[int, str]:
+    first = events[0].data
+    known = {part: first[name] for part, name in _NAMES.items() if name in first}
+    for sequence, happened in enumerate(events, 1):
+        if happened.type is not EventType.SUBMITTED and happened.data.get("out"):
+            known[happened.data.get("part", sequence)] = happened.data["out"]
+    return known
+
+
+def _bodies_of() -> sa.ClauseElement:
+    return sa.select(payload.c.part, payload.c.body).where(payload.c.operation == named("operation")).order_by(payload.c.part)
