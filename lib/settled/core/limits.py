@@ -44,6 +44,9 @@ class Limits:
     inbox_max: int = 10_000
     inbox_per_reference_max: int = 100
 
+    tool_wait_seconds: float = 2.0
+    tool_output_chars_max: int = 20_000
+
 
 DEFAULTS = Limits()
 
