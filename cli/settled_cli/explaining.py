@@ -14,8 +14,10 @@ from settled.core.history import Attempt, Observation
 from settled.core.moment import surely_elapsed_us
 from settled.core.terms import bounds_us
 from settled.core.words import EventType, Isolation, Reason, Status
+from settled.steps.pausing import Pause, described, holding
 from settled.steps.resolve import must_find
-from settled_cli.render import utc
+from settled.store.pauses import active
+from settled_cli.render import cell, utc
 from settled_cli.workers import live_workers
 
 _WHERE: Final = {
@@ -63,13 +65,26 @@ def explain_operation(app: App, operation_id: str) -> list[str]:
     with app.ledger.read() as transaction:
         row = must_find(transaction, operation_id)
         case = shell.full_case(transaction, row, now)
+        held = holding(active(transaction), row.contract, row.queue)
     if case.current is None:  # no user code is imported here: what the last dispatch or submission stored stands for it
         case = replace(case, current=case.stored.get(row.terms) if row.terms is not None else None)
     sentences = explain(case)
+    if row.status not in _SETTLED:
+        sentences += [_held(one) for one in held]
+    if row.status not in _SETTLED and app.ledger.misplaced:
+        sentences.append("The ledger is a copy, or was moved (restored): nothing is dispatched from it until settled db adopt --reason …")
     served = any(row.contract in worker.contracts for worker in live_workers(app))
     if row.status not in _SETTLED and not served:
         sentences.append(f"No live worker lists the contract {row.contract} (no_handler): nothing moves by itself until one runs.")
     return sentences
+
+
+def _held(pause: Pause) -> str:
+    option = "" if pause.scope == "all" else f" --{pause.scope} {pause.name}"
+    return (
+        f"It is paused: {described(pause.scope, pause.name)}, since {cell(pause.at)}, by {pause.actor}, reason {pause.reason}. "
+        f"It is not dispatched until settled resume{option} --reason …"
+    )
 
 
 def explain(case: Case) -> list[str]:

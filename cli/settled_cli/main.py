@@ -23,6 +23,8 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "op": ("settled_cli.commands.op:op", "Look at operations, wait for them, call them off."),
     "quarantine": ("settled_cli.commands.quarantine:quarantine", "Decide what no evidence settles."),
     "sweep": ("settled_cli.commands.sweep:sweep", "Run a sweep once, or see what sweeps did."),
+    "pause": ("settled_cli.commands.pause:pause", "Hold back a contract, a queue or everything from dispatch."),
+    "resume": ("settled_cli.commands.pause:resume", "Lift a pause."),
     "db": ("settled_cli.commands.db:db", "Upgrade, check, adopt or read the ledger."),
     "audit": ("settled_cli.commands.audit:audit", "Verify the chain of events, print its head, export it."),
     "evidence": ("settled_cli.commands.evidence:evidence", "Add what a provider told you."),

@@ -7,11 +7,11 @@ from settled.core.words import SETTLED
 from settled.operation import Operation
 from settled.steps.show import EventView
 
-LISTED: Final = ("operation_id", "contract", "status", "outcome", "attempts", "updated_at", "reason")
+LISTED: Final = ("operation_id", "contract", "status", "outcome", "attempts", "updated_at", "waits_for", "reason")
 _SHOWN: Final = (
-    "operation_id", "contract", "contract_version", "status", "outcome", "in_progress", "reconciling", "reason", "attempts", "version",
-    "next_action", "output", "error", "provider_operation_id", "provider_reference", "duplicate_suspected", "queue", "risk", "priority",
-    "created_at", "updated_at", "due_at", "deadline", "fingerprint",
+    "operation_id", "contract", "contract_version", "status", "outcome", "in_progress", "reconciling", "waits_for", "reason", "attempts",
+    "version", "next_action", "output", "error", "provider_operation_id", "provider_reference", "duplicate_suspected", "queue", "risk",
+    "priority", "created_at", "updated_at", "due_at", "deadline", "fingerprint",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def shown(operation: Operation) -> dict[str, Any]:
     else:
         del values["output"]
     if operation.status in SETTLED:
-        del values["due_at"]
+        del values["due_at"], values["waits_for"]
     return values
 
 

@@ -9,8 +9,10 @@ from typing import Final
 from settled.app import App
 from settled.core.moment import SECOND_US
 from settled.core.words import SETTLED, Status
+from settled.steps.pausing import Pause, to_pause
 from settled.steps.refusing import refused_by
 from settled.store import sweep_runs
+from settled.store.pauses import active
 from settled.store.reads import counts, oldest
 from settled.store.sweep_runs import SweepRun
 from settled.store.waiting import find_escalating, next_due_us
@@ -27,7 +29,8 @@ class Survey:
 
     `oldest_us` is when the longest waiting row of a status was last updated, `due_us` when the first row that waits for a
     worker fell due, `overdue` an operation that is unknown for longer than its contract allows, `refused` the contracts of which
-    a living worker claims no more, because their handlers hang.
+    a living worker claims no more, because their handlers hang, `paused` what people hold back, `restored` that nothing is
+    dispatched because the ledger is a copy.
     """
 
     now_us: int
@@ -36,6 +39,8 @@ class Survey:
     due_us: int | None
     overdue: str | None
     refused: tuple[str, ...]
+    paused: tuple[Pause, ...]
+    restored: bool
     workers: list[WorkerRow]
     sweeps: dict[str, SweepRun]
 
@@ -64,6 +69,7 @@ def survey(app: App) -> Survey:
         due_us = next_due_us(transaction, [name for name, of in by_contract.items() if of.get(Status.PREPARED.value)])
         overdue = find_escalating(transaction, now_us, 1)
         refused = {name for worker in alive for name in refused_by(transaction, worker.id)}
+        paused = tuple(to_pause(one) for one in active(transaction))
         ages = {status: oldest(transaction, status) for status in UNSETTLED}
         sweeps = sweep_runs.last_runs(transaction)
     return Survey(
@@ -73,6 +79,8 @@ def survey(app: App) -> Survey:
         due_us=due_us,
         overdue=overdue[0].operation_id if overdue else None,
         refused=tuple(sorted(refused)),
+        paused=paused,
+        restored=bool(app.ledger.misplaced),
         workers=alive,
         sweeps=sweeps,
     )

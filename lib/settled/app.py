@@ -20,7 +20,7 @@ from settled.doorbell import ring_all
 from settled.effect import Effect
 from settled.operation import Operation
 from settled.shell import Codec, PlainCodec, Shell
-from settled.steps import notice, resolve, show
+from settled.steps import notice, pausing, resolve, show
 from settled.steps.submit import Order, check_order, store_orders
 from settled.store.creation import create_ledger
 from settled.store.ledger import Ledger
@@ -344,6 +344,30 @@ class App:
         )
         self._ring()
         return self.get(operation_id)
+
+    def pause(
+        self, contract: Named | None = None, queue: str | None = None, *, actor: str, reason: str
+    ) -> pausing.Pause:
+        """Dispatch nothing of a contract, of a queue, or (without either) at all; handlers that run and probes go on.
+
+        Raises ContractNotFoundError or QueueNotFoundError for a name that is not known here, ValueError for a blank text.
+        """
+        return pausing.pause(self.shell, contract, queue, actor, reason)
+
+    def resume(
+        self, contract: Named | None = None, queue: str | None = None, *, actor: str, reason: str
+    ) -> "builtins.list[pausing.Pause]":
+        """Lift the pauses of exactly this scope and return them; pauses of other scopes stay.
+
+        Raises PauseRefusedError where it is not paused, and on a copied ledger, which is for `adopt` to reopen.
+        """
+        lifted = pausing.resume(self.shell, contract, queue, actor, reason)
+        self._ring()
+        return lifted
+
+    def pauses(self, *, lifted: bool = False, limit: int = DEFAULTS.list_default) -> "builtins.list[pausing.Pause]":
+        """Return what is paused now, oldest first; with `lifted` what ever was, latest first, at most `limit`."""
+        return pausing.pauses(self.shell, lifted=lifted, limit=limit)
 
     def adopt(self, *, reason: str, moved: bool = False) -> int:
         """Take a copied or moved ledger over; return how many unsettled operations are now of unknown outcome.

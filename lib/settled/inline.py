@@ -37,6 +37,7 @@ from settled.steps.reconcile import prepare_probes
 from settled.steps.recover import Examiner, end_unstarted, recover_row
 from settled.steps.resolve import must_find
 from settled.steps.submit import Order, store_orders
+from settled.store.pauses import read_paused
 from settled.store.reads import ARGUMENTS, read_payload, read_row
 from settled.store.requests import Stored
 from settled.store.transaction import Transaction
@@ -178,6 +179,8 @@ class Inline:
             return None
         terms = self._shell.contracts.get(row.contract)
         if terms is None:
+            return None
+        if not row.open_attempts and read_paused(transaction).holds(row.contract, row.queue):
             return None
         limit = terms.terms.concurrency
         if limit is not None and count_running(transaction, row.contract) + count_abandoned(transaction, row.contract) >= limit:

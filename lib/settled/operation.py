@@ -13,6 +13,7 @@ from settled.core.evidence import compose
 from settled.core.history import Attempt, History, Observation, outcome_of_attempt
 from settled.core.row import Row, outcome_of
 from settled.core.words import FAILED_STATUSES, SETTLED, ClosedBy, EventType, NextAction, Outcome, Status
+from settled.store.pauses import NOTHING, Paused
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -35,6 +36,7 @@ _VERIFIES: Final = (EventType.PROBE_COMMITTED, EventType.PROBE_ABSENT, EventType
 class Operation:
     """One operation as it was when it was read. Times are aware, UTC.
 
+    `waits_for` says what would move it: dispatch, paused, the reason of a hold, handler, probe, or person; None once it is settled.
     `attempts` counts dispatches; `created` is True only on the call that stored it; `version` is what a decision names.
     """
 
@@ -62,6 +64,7 @@ class Operation:
     due_at: datetime | None
     deadline: datetime | None
     reconciling: bool = False
+    waits_for: str | None = None
     output: Any = None
     has_output: bool = False
     evidence: tuple[Mapping[str, Any], ...] = ()
@@ -115,8 +118,9 @@ def snapshot(
     output_text: str | None = None,
     metadata_text: str | None = None,
     reconciling: bool = False,
+    paused: Paused = NOTHING,
 ) -> Operation:
-    """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows."""
+    """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows, `paused` what is paused."""
     return Operation(
         operation_id=row.operation_id,
         contract=row.contract,
@@ -142,6 +146,7 @@ def snapshot(
         due_at=None if row.due_us is None else at(row.due_us),
         deadline=None if row.deadline_us is None else at(row.deadline_us),
         reconciling=reconciling,
+        waits_for=_waits_for(row, paused),
         output=None if output_text is None else json.loads(output_text),
         has_output=output_text is not None,
         evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
@@ -157,6 +162,21 @@ def at(wall_us: int) -> datetime:
         return _EPOCH + timedelta(microseconds=wall_us)
     except OverflowError:
         return _FIRST if wall_us < 0 else _LAST
+
+
+def _waits_for(row: Row, paused: Paused) -> str | None:
+    match row.status:
+        case Status.PREPARED:
+            held = "paused" if paused and paused.holds(row.contract, row.queue) else None
+            return row.reason or held or "dispatch"
+        case Status.DISPATCHED:
+            return "handler"
+        case Status.OUTCOME_UNKNOWN:
+            return "person" if row.due_us is None else "probe"
+        case Status.QUARANTINED:
+            return "person"
+        case _:
+            return None
 
 
 def _evidence(seen: Observation) -> Mapping[str, Any]:

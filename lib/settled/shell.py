@@ -18,6 +18,7 @@ from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.terms import Terms
 from settled.store.ledger import Ledger
+from settled.store.pauses import read_paused
 from settled.store.reads import highest_wall_us, read_history
 from settled.store.snapshots import keep_terms, read_terms
 from settled.store.transaction import Transaction
@@ -119,4 +120,5 @@ class Shell:
             history=history,
             wall_highest_us=highest_wall_us(transaction),
             draw=self.draw(),
+            held=read_paused(transaction).holds(row.contract, row.queue),
         )

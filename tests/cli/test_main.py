@@ -198,7 +198,7 @@ def test_data_goes_to_standard_output_and_notes_do_not(terminal: Terminal, app: 
     text = terminal("-o", "json", "op", "show", "pay:1").out
     assert text == json.dumps(json.loads(text), sort_keys=True, indent=2) + "\n"
     table = terminal("op", "list").out.splitlines()
-    assert table[0].split() == ["operation", "id", "contract", "status", "outcome", "attempts", "updated", "at", "reason"]
+    assert table[0].split() == ["operation", "id", "contract", "status", "outcome", "attempts", "updated", "at", "waits", "for", "reason"]
     assert table[1].split()[5].endswith("Z")
     waited = terminal("-o", "json", "op", "wait", "pay:1", "--timeout", "0")
     assert json.loads(waited.out)["status"] == "prepared" and "pay:1" in waited.err

@@ -7,7 +7,7 @@ import pytest
 from settled import App
 from tests.cli.conftest import Terminal
 
-SUMMARY = {"operation_id", "contract", "status", "outcome", "attempts", "updated_at", "reason"}
+SUMMARY = {"operation_id", "contract", "status", "outcome", "attempts", "updated_at", "waits_for", "reason"}
 
 
 @pytest.mark.promise("P58")

@@ -15,10 +15,11 @@ from settled.core.row import Row
 from settled.core.words import Isolation
 from settled.execution.job import End, Job, Kind, Report
 from settled.shell import Shell
-from settled.steps.claim import Claimed, Refuses, claim_due
+from settled.steps.claim import Claimed, Refuses, claim_due, open_contracts, waits_to_be_withdrawn
 from settled.steps.ends import Ended, Settled, record_ends
 from settled.steps.jobs import handler_job
 from settled.steps.reconcile import Asking, record_answer
+from settled.store.pauses import NOTHING, Paused, read_paused
 from settled.store.reads import ARGUMENTS, read_payload, read_row
 from settled.store.transaction import Transaction
 from settled.store.waiting import find_leased, find_stop_requested, next_due_us
@@ -50,6 +51,7 @@ class Pump:
     journal: Journal
     refuses: Refuses | None = None
     claiming: bool = True
+    paused: Paused = NOTHING
     flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
     asking: dict[tuple[int, int], Asking] = field(default_factory=dict)
     _pending: deque[Report] = field(default_factory=deque)
@@ -76,6 +78,7 @@ class Pump:
                 if self.claiming and not claimed and not (self._ends_first and batch):
                     due = now.wall_us if due_us is None else due_us
                     claimed = claim_due(self.shell, transaction, self.me, self.room, self._free_slots(), now, due, self.refuses)
+                    self.paused = read_paused(transaction)
                 for one in claimed:
                     taken.append((self.slots.take_slot(one.row.id, one.row.attempt), one.row.id, one.row.attempt))
                 claiming = False
@@ -113,11 +116,12 @@ class Pump:
         return any(key[0] in wanted and key not in self._stopping for key in self.flights)
 
     def next_due_us(self) -> int | None:
-        """Return when something to claim falls due, by the wall clock; None where nothing waits."""
-        refuses = self.refuses or (lambda name: False)
-        names = [name for name, one in self.shell.contracts.items() if one.has_handler and not refuses(name)]
+        """Return when something to claim falls due, by the wall clock; None where nothing waits but what is paused."""
         with self.shell.ledger.read() as transaction:
-            return next_due_us(transaction, names)
+            self.paused = read_paused(transaction)
+            if waits_to_be_withdrawn(self.shell, transaction):
+                return 0
+            return next_due_us(transaction, open_contracts(self.shell, transaction, self.refuses))
 
     @property
     def owes(self) -> int:

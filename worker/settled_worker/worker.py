@@ -21,9 +21,11 @@ from settled.execution.job import End, Report
 from settled.execution.pool import Execution
 from settled.logs import get_log
 from settled.presence import Presence
+from settled.steps.pausing import to_pause
 from settled.steps.reconcile import Asking
 from settled.steps.recover import Examiner
 from settled.steps.refusing import tell_refused
+from settled.store import pauses
 from settled_worker.checks import check_contracts
 from settled_worker.due import DueClock
 from settled_worker.journal import LogJournal
@@ -59,6 +61,7 @@ class Worker:
         self.left_behind = False
         self._seen_boot_us = 0
         self._told_refused: set[str] = set()
+        self._told_paused = pauses.NOTHING
         self._started_us = self._clock.monotonic_us()
         self._first_runner_seen = False  # once: later ones start while others serve, or after a supervisor was lost
 
@@ -168,6 +171,8 @@ class Worker:
         now = self._clock.now()
         self._presence.beat()
         self._tell_alive(now.boot_us)
+        if self._pump.paused != self._told_paused:
+            self._tell_paused()
         arrived = self._gather()
         due_us = self._due.wall_us(now)
         try:
@@ -307,6 +312,16 @@ class Worker:
             self._seen_boot_us = boot_us
         except SettledError as error:
             log.warning("worker.row_not_refreshed", error=str(error))
+
+    def _tell_paused(self) -> None:
+        """Say what is paused whenever that changes, with who did it and why."""
+        try:
+            with self._shell.ledger.read() as transaction:
+                paused, found = pauses.read_paused(transaction), pauses.active(transaction)
+        except LedgerUnavailableError:
+            return  # the next tick meets the same error, where it is told
+        self._told_paused = paused
+        log.warning("worker.pauses_changed", paused=[str(to_pause(one)) for one in found])
 
     def _tell_refused(self) -> None:
         """Tell people which contracts wait here because their handlers hang, whenever that changes."""

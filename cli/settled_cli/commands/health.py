@@ -9,6 +9,7 @@ from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
 from settled.core.text import safe_str
 from settled.core.words import Status
+from settled.steps.pausing import ITSELF
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.opening import ledger_file, load, missing, open_app
 from settled_cli.render import emit
@@ -25,13 +26,16 @@ def health(ctx: click.Context) -> None:
         raise missing(path)
     free = disk_usage(path.parent).free  # before the ledger is opened, which may need room itself
     problems = [f"the disk of {path} has only {free} bytes free"] if free < DISK_FREE_BYTES_MIN else []
+    paused: list[str] = []
     try:
-        problems += ailments(survey(open_app(invocation)), load(invocation).settings)
+        seen = survey(open_app(invocation))
+        paused = [str(one) for one in seen.paused]
+        problems += ailments(seen, load(invocation).settings)
     except LedgerUnavailableError as error:
         if not problems:
             raise
         problems.append(safe_str(error))
-    emit(invocation, {"healthy": not problems, "problems": problems})
+    emit(invocation, {"healthy": not problems, "problems": problems, "paused": paused})
     ctx.exit(1 if problems else 0)
 
 
@@ -49,12 +53,16 @@ def ailments(seen: Survey, settings: Settings) -> list[str]:
         problems.append(f"no sweep has ended for {limits.worker_silent_seconds:g} s although a worker lives")
     due = seen.due_seconds
     if due is not None and due > limits.oldest_due_seconds:
-        problems.append(f"an operation has been due for {due:.0f} s (limit {limits.oldest_due_seconds:g})")
+        held = f"; {'; '.join(map(str, seen.paused))}" if seen.paused else ""
+        problems.append(f"an operation has been due for {due:.0f} s (limit {limits.oldest_due_seconds:g}){held}")
     unknown = seen.age_seconds(Status.OUTCOME_UNKNOWN)
     if unknown is not None and unknown > limits.oldest_unknown_seconds:
         problems.append(f"an outcome has been unknown for {unknown:.0f} s (limit {limits.oldest_unknown_seconds:g})")
     if seen.refused:
         problems.append(f"handlers of {', '.join(seen.refused)} hang, and a worker claims no more of them (abandoned_limit)")
+    if seen.restored:
+        problems.append("the ledger is a copy, or was moved (restored): nothing is dispatched from it until settled db adopt")
+    problems += [str(one) for one in seen.paused if one.actor == ITSELF]
     if seen.overdue is not None:
         problems.append(f"{seen.overdue} is unknown for longer than its contract allows")
     return problems

@@ -1,10 +1,12 @@
 """`settled status`: counts, what waits longest, workers and sweeps."""
 
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from settled.core.words import Status
+from settled_cli.commands.pause import PAUSED
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.opening import load, open_app
 from settled_cli.render import emit, show_table, utc, write
@@ -21,6 +23,7 @@ def status(invocation: Invocation) -> None:
     answer: dict[str, Any] = {
         "database": str(app.ledger.path),
         "paused": "restored" if app.ledger.misplaced else None,
+        "pauses": [asdict(one) for one in seen.paused],
         "counts": seen.by_status,
         "oldest": {one.value: utc(since) for one, since in seen.oldest_us.items()},
         "unknown": by_contract(seen, Status.OUTCOME_UNKNOWN),
@@ -34,6 +37,9 @@ def status(invocation: Invocation) -> None:
     write(f"{answer['database']}\n\n")
     if answer["paused"]:
         write("This ledger is a copy, or was moved: nothing is dispatched from it. See: settled doctor\n\n")
+    if seen.paused:
+        show_table(answer["pauses"], PAUSED)
+        write("\n")
     counted = [{"status": name, "count": count, "oldest": answer["oldest"].get(name)} for name, count in seen.by_status.items()]
     show_table(counted, ("status", "count", "oldest"))
     waiting = [{"contract": name, "unknown": answer["unknown"].get(name, 0), "quarantined": answer["quarantined"].get(name, 0)}

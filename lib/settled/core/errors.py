@@ -90,6 +90,23 @@ class ContractNotFoundError(SettledError):
         self.name, self.known = name, known
 
 
+class QueueNotFoundError(SettledError):
+    """No contract and no operation uses a queue of this name."""
+
+    exit_code = 3
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        listed = f" Known here: {', '.join(sorted(known))}." if known else ""
+        super().__init__(f"no queue is named {name!r}.{listed} Nothing was changed.")
+        self.name, self.known = name, known
+
+
+class PauseRefusedError(SettledError):
+    """What was to be resumed is not paused, or is not for a resume to reopen."""
+
+    exit_code = 4
+
+
 class OperationConflictError(SettledError):
     """The operation ID already belongs to another request."""
 

@@ -12,8 +12,9 @@ from settled.core.words import Isolation
 from settled.shell import Shell
 from settled.steps.rates import note_starts, starts_allowed
 from settled.steps.readable import put_aside, readable_case
+from settled.store.pauses import Paused, read_paused
 from settled.store.transaction import Transaction
-from settled.store.waiting import count_abandoned, count_running, find_ready
+from settled.store.waiting import count_abandoned, count_running, find_ready, find_reopened
 from settled.store.writer import Move, record
 
 Room = Callable[[Isolation], int]
@@ -46,10 +47,13 @@ def claim_due(
     """
     if shell.ledger.misplaced:  # a copy does not know what the original has dispatched since
         return []
+    paused = read_paused(transaction)
+    if paused:
+        _withdraw(shell, transaction, worker, paused, now)
     claims: list[tuple[Row, str, Claim]] = []
-    for names, limit in _lanes(shell, transaction, room, now, refuses):
+    for names, limit in _lanes(shell, transaction, room, now, refuses, paused):
         limit = min(limit, slots - len(claims), shell.limits.batch_max - len(claims))
-        for row, stored in find_ready(transaction, names, due_us, limit) if limit > 0 else ():
+        for row, stored in find_ready(transaction, names, due_us, limit, paused) if limit > 0 else ():
             terms = shell.terms_here(row.contract)
             case = shell.plain_case(transaction, row, now) if not row.attempt else readable_case(shell, transaction, row, now)
             if case is None:
@@ -73,19 +77,59 @@ def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arg
     terms = shell.terms_here(row.contract)
     case: Case = shell.full_case(transaction, row, now)
     claim = decide_claim(case, worker, shell.keep_terms(transaction, terms))
+    if not claim.events:  # paused: it waits as it is
+        return None
     done = record(transaction, [Move(row, claim.events)])[0]
     if done.row is None or not claim.dispatches:
         return None
     return Claimed(done.row, arguments, terms, claim.enter_by_boot_us)
 
 
-def _lanes(shell: Shell, transaction: Transaction, room: Room, now: Moment, refuses: Refuses | None) -> list[tuple[list[str], int]]:
+def open_contracts(shell: Shell, transaction: Transaction, refuses: Refuses | None = None) -> list[str]:
+    """Return the contracts of this process that operations are claimed of now: neither paused nor refused."""
+    paused = read_paused(transaction)
+    return [name for name in shell.contracts if _is_open(shell, name, refuses, paused)]
+
+
+def waits_to_be_withdrawn(shell: Shell, transaction: Transaction) -> bool:
+    """Whether a pause has come over an operation that waits for a retry while an earlier attempt is open."""
+    paused = read_paused(transaction)
+    return bool(paused) and bool(_held_rows(shell, transaction, paused))
+
+
+def _withdraw(shell: Shell, transaction: Transaction, worker: int, paused: Paused, now: Moment) -> None:
+    """Withdraw what waits for a retry under a pause: nobody knows how long that lasts, and its outcome can be asked for meanwhile."""
+    moves = []
+    for row in _held_rows(shell, transaction, paused):
+        case = readable_case(shell, transaction, row, now)
+        if case is not None:
+            terms_id = shell.keep_terms(transaction, shell.terms_here(row.contract))
+            moves.append(Move(row, decide_claim(case, worker, terms_id, held=True).events))
+    record(transaction, moves)
+
+
+def _held_rows(shell: Shell, transaction: Transaction, paused: Paused) -> list[Row]:
+    names = shell.contracts if paused.everything or paused.queues else paused.contracts & shell.contracts.keys()
+    found = [row for name in names for row in find_reopened(transaction, name, shell.limits.batch_max)]
+    return [row for row in found if paused.holds(row.contract, row.queue)][: shell.limits.batch_max]
+
+
+def _is_open(shell: Shell, name: str, refuses: Refuses | None, paused: Paused) -> bool:
+    contract = shell.contracts[name]
+    if not contract.has_handler or (refuses is not None and refuses(name)):
+        return False
+    return not paused or not paused.holds(name, contract.terms.queue)
+
+
+def _lanes(
+    shell: Shell, transaction: Transaction, room: Room, now: Moment, refuses: Refuses | None, paused: Paused
+) -> list[tuple[list[str], int]]:
     """Return groups of contracts that share their room: one for each isolation, and one for each contract with a limit."""
     shared: dict[str, list[str]] = {}
     limited: list[tuple[list[str], int]] = []
     for name, contract in shell.contracts.items():
         terms = contract.terms
-        if not contract.has_handler or (refuses is not None and refuses(name)):
+        if not _is_open(shell, name, refuses, paused):
             continue
         if terms.concurrency is None and terms.rate_limit is None:
             shared.setdefault(terms.isolation, []).append(name)

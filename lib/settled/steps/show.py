@@ -14,6 +14,7 @@ from settled.core.words import SETTLED, Status
 from settled.operation import Operation, at, snapshot
 from settled.shell import Shell
 from settled.steps.resolve import must_find
+from settled.store.pauses import read_paused
 from settled.store.reads import METADATA, list_rows, read_events, read_payload
 from settled.store.requests import Stored
 from settled.store.transaction import Transaction
@@ -49,6 +50,7 @@ def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: 
         output_text=_output(shell, transaction, row),
         metadata_text=read_payload(transaction, row.id, METADATA),
         reconciling=probe_owner(transaction, row.id) is not None,
+        paused=read_paused(transaction),
     )
 
 
@@ -68,7 +70,8 @@ def list_operations(shell: Shell, status: str | None, limit: int) -> list[Operat
         raise ValueError(f"limit must be from 1 to {shell.limits.list_max}, not {limit!r}")
     wanted = tuple(Status) if status is None else (_status(status),)
     with shell.ledger.read() as transaction:
-        return [snapshot(row) for row in list_rows(transaction, wanted, limit)]
+        paused = read_paused(transaction)
+        return [snapshot(row, paused=paused) for row in list_rows(transaction, wanted, limit)]
 
 
 def events(shell: Shell, operation_id: str) -> list[EventView]:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from settled.store.audit import head
 from settled.store.audit_seals import read_seals
 from settled.store.ledger import Ledger
+from settled.store.pauses import history
 from settled.store.prepared import named
 from settled.store.schema import event, operation
 
@@ -19,7 +20,7 @@ _PAGE: Final = 1024
 
 
 def export(ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """Yield one map per line: the head, every event in the order of operations, then every seal in the order of time."""
+    """Yield one map per line: the head, every event in the order of operations, every pause, then every seal in the order of time."""
     last = head(ledger)
     yield {"kind": "head", "scheme": SCHEME, "seal": last.seal_id, "head": last.hex}
     key, sequence = -1, 0
@@ -32,6 +33,14 @@ def export(ledger: Ledger) -> Iterator[dict[str, Any]]:
         if not page:
             break
         key, sequence = page[-1][0], page[-1][2]
+    after_id = 0
+    while True:
+        with ledger.read() as transaction:
+            pauses = history(transaction, after_id, _PAGE)
+        yield from ({"kind": "pause", **one._asdict()} for one in pauses)
+        if not pauses:
+            break
+        after_id = pauses[-1].id
     for one in read_seals(ledger, last.seal_id):
         yield {"kind": "seal", "id": one.id, "at_us": one.at_us, "events": one.events, "head": one.head.hex()}
 

@@ -87,6 +87,7 @@ _DEADLINE = sa.text("deadline_us IS NOT NULL AND status = 'prepared'")
 _LEASED = sa.text("status = 'dispatched'")
 _UNFENCED = sa.text("unfenced > 0 AND status IN ('prepared', 'outcome_unknown', 'quarantined')")
 _UNDERIVED = sa.text("derived = 0 AND status = 'prepared' AND reason IS NULL")
+_REOPENED = sa.text("open_attempts > 0 AND status = 'prepared' AND reason IS NULL")
 
 
 def _partial(name: str, where: sa.TextClause, *columns: Any) -> sa.Index:
@@ -102,6 +103,7 @@ _partial("ix_operation_leased", _LEASED, _c.lease_owner, _c.id)
 _partial("ix_operation_unfenced", _UNFENCED, _c.id)
 _partial("ix_operation_abandoned", _UNFENCED, _c.contract)
 _partial("ix_operation_underived", _UNDERIVED, _c.contract, _c.id)
+_partial("ix_operation_reopened", _REOPENED, _c.contract, _c.id)
 _partial("ix_operation_probed", sa.text("probe_owner IS NOT NULL"), _c.probe_owner)
 _partial("ix_operation_reference", sa.text("provider_reference IS NOT NULL"), _c.provider_reference)
 sa.Index("ix_operation_listed", _c.status, _c.updated_us)
@@ -210,11 +212,40 @@ evidence_inbox = sa.Table(
     **_STRICT,
 )
 
+# What people, or settled itself, hold back from dispatch. Lifted rows stay: they are the record of who did it and why.
+pause = sa.Table(
+    "pause",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("scope"),
+    _text("name"),
+    _text("reason"),
+    _text("actor"),
+    _text("os_user"),
+    _big("at_us"),
+    _big("lifted_us", nullable=True),
+    _text("lifted_by", nullable=True),
+    _text("lifted_os_user", nullable=True),
+    _text("lifted_reason", nullable=True),
+    sa.CheckConstraint("scope IN ('all', 'contract', 'queue') AND (scope = 'all') = (name = '')", name="scope_known"),
+    sa.CheckConstraint(
+        "(lifted_us IS NULL) = (lifted_by IS NULL) AND (lifted_us IS NULL) = (lifted_reason IS NULL)", name="lifted_by_somebody"
+    ),
+    **_STRICT,
+)
+_partial("ix_pause_active", sa.text("lifted_us IS NULL"), pause.c.scope, pause.c.name)
+
 meta = sa.Table("meta", metadata, _text("key", primary_key=True), _text("value"), sqlite_with_rowid=False, **_STRICT)
 
 # No program may rewrite history through this schema; the chain finds those that go around it.
-APPEND_ONLY: Final = tuple(
-    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
-    for table in ("event", "seal")
-    for verb in ("UPDATE", "DELETE")
+_FIXED: Final = " OR ".join(f"NEW.{name} <> OLD.{name}" for name in ("scope", "name", "reason", "actor", "os_user", "at_us"))
+APPEND_ONLY: Final = (
+    *(
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        for table in ("event", "seal")
+        for verb in ("UPDATE", "DELETE")
+    ),
+    "CREATE TRIGGER pause_no_delete BEFORE DELETE ON pause BEGIN SELECT RAISE(ABORT, 'pause is append-only'); END",
+    f"CREATE TRIGGER pause_lifted_once BEFORE UPDATE ON pause WHEN OLD.lifted_us IS NOT NULL OR {_FIXED} "
+    "BEGIN SELECT RAISE(ABORT, 'a pause is lifted once, and stays as it was'); END",
 )

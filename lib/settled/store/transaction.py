@@ -1,22 +1,26 @@
 """A running transaction, as the statements of this package see it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from settled.store.prepared import Build, Statements
 from settled.store.sealing import Sealing
 
+if TYPE_CHECKING:
+    from settled.store.pauses import Paused
+
 
 class Transaction:
-    """A cursor of the driver, the prepared statements, and what is to be sealed."""
+    """A cursor of the driver, the prepared statements, what is to be sealed, and what is paused where that was read."""
 
-    __slots__ = ("cursor", "sealing", "statements")
+    __slots__ = ("cursor", "paused", "sealing", "statements")
 
     def __init__(self, cursor: Any, statements: Statements) -> None:
         self.cursor, self.statements = cursor, statements
         self.sealing = Sealing()
+        self.paused: Paused | None = None
 
     def run(self, build: Build, **values: Any) -> Any:
         """Execute one statement once; return the cursor, to fetch from at once."""

@@ -10,9 +10,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from settled.core.row import Row
+from settled.store.pauses import NOTHING, Paused
 from settled.store.prepared import named
 from settled.store.reads import ROW_COLUMNS, to_row
-from settled.store.schema import operation, payload
+from settled.store.schema import operation, pause, payload
 from settled.store.transaction import Transaction
 
 _c = operation.c
@@ -22,22 +23,27 @@ _LEASED = sa.text("operation.status = 'dispatched'")
 _UNFENCED = sa.text("operation.unfenced > 0 AND operation.status IN ('prepared', 'outcome_unknown', 'quarantined')")
 _ESCALATE = sa.text("operation.escalate_us IS NOT NULL AND operation.status = 'outcome_unknown'")
 _DEADLINE = sa.text("operation.deadline_us IS NOT NULL AND operation.status = 'prepared'")
+_REOPENED = sa.text("operation.open_attempts > 0 AND operation.status = 'prepared' AND operation.reason IS NULL")
 _UNDERIVED = sa.text("operation.derived = 0 AND operation.status = 'prepared' AND operation.reason IS NULL")
 
 
-def find_ready(transaction: Transaction, contracts: Iterable[str], now_us: int, limit: int) -> list[tuple[Row, str]]:
+def find_ready(
+    transaction: Transaction, contracts: Iterable[str], now_us: int, limit: int, paused: Paused = NOTHING
+) -> list[tuple[Row, str]]:
     """Return due prepared rows of `contracts` with their arguments: higher priority first, then due time, then age.
 
-    One seek for each priority in use of each contract, then only rows that are returned.
+    Of `paused` only the queues are looked at; paused contracts are for the caller to leave out. One seek for each priority in
+    use of each contract, then only rows that are returned.
     """
     lanes = [(-priority, contract) for contract in contracts for priority in _priorities(transaction, contract)]
     found: list[tuple[Row, str]] = []
+    statement = _ready_in_open_queues if paused.queues else _ready
     for level in sorted({priority for priority, _ in lanes}):
         ready: list[tuple[Row, str]] = []
         for priority, contract in lanes:
             if priority == level:
                 values = {"contract": contract, "priority": -level, "now_us": now_us, "limit": limit - len(found)}
-                ready += [(to_row(one[:-1]), one[-1]) for one in transaction.run(_ready, **values).fetchall()]
+                ready += [(to_row(one[:-1]), one[-1]) for one in transaction.run(statement, **values).fetchall()]
         ready.sort(key=lambda pair: (pair[0].due_us or 0, pair[0].id))
         found += ready[: limit - len(found)]
         if len(found) >= limit:
@@ -53,6 +59,11 @@ def next_due_us(transaction: Transaction, contracts: Iterable[str]) -> int | Non
         for priority in _priorities(transaction, contract)
     ]
     return min(due, default=None)
+
+
+def find_reopened(transaction: Transaction, contract: str, limit: int) -> list[Row]:
+    """Return rows of a contract that wait for a dispatch while an earlier attempt is open, in key order."""
+    return [to_row(row) for row in transaction.run(_reopened, contract=contract, limit=limit).fetchall()]
 
 
 def count_running(transaction: Transaction, contract: str) -> int:
@@ -189,6 +200,15 @@ def _first_due() -> sa.ClauseElement:
 
 
 def _ready() -> sa.ClauseElement:
+    return _lane()
+
+
+def _ready_in_open_queues() -> sa.ClauseElement:
+    stopped = sa.select(pause.c.id).where(pause.c.lifted_us.is_(None), pause.c.scope == sa.literal_column("'queue'"))
+    return _lane().where(~stopped.where(pause.c.name == _c.queue).exists())
+
+
+def _lane() -> sa.Select[Any]:
     joined = sa.join(operation, payload, (payload.c.operation == _c.id) & (payload.c.part == 0))
     lane = (
         sa.select(*ROW_COLUMNS, payload.c.body)
@@ -196,6 +216,11 @@ def _ready() -> sa.ClauseElement:
         .where(_READY, _c.contract == named("contract"), _c.priority == named("priority"), _c.due_us <= named("now_us"))
     )
     return lane.where(_c.derived == 1).order_by(_c.due_us, _c.id).limit(named("limit"))
+
+
+def _reopened() -> sa.ClauseElement:
+    rows = sa.select(*ROW_COLUMNS).where(_REOPENED, _c.contract == named("contract")).order_by(_c.id).limit(named("limit"))
+    return _along("ix_operation_reopened", rows)
 
 
 def _running() -> sa.ClauseElement:
