@@ -59,7 +59,7 @@ class Shell:
     overrides: dict[str, dict[str, float | int]] = field(default_factory=dict)
     _stored: dict[int, Terms] = field(default_factory=dict)
     _kept: dict[str, tuple[Terms, int]] = field(default_factory=dict)
-    _overridden: dict[str, tuple[Terms, Terms]] = field(default_factory=dict)
+    _overridden: dict[str, tuple[Terms, dict[str, float | int], Terms]] = field(default_factory=dict)
 
     def current_terms(self, contract: str) -> Terms | None:
         """Return the terms of a contract that is registered here."""
@@ -69,10 +69,10 @@ class Shell:
         change = self.overrides.get(contract)
         if not change:
             return found.terms
-        base, changed = self._overridden.get(contract, (None, None))
-        if changed is None or base is not found.terms:
+        base, by, changed = self._overridden.get(contract, (None, None, None))
+        if changed is None or base is not found.terms or by is not change:  # `overrides` may be replaced while this process works
             changed = replace(found.terms, **change)  # type: ignore[arg-type]
-            self._overridden[contract] = (found.terms, changed)
+            self._overridden[contract] = (found.terms, change, changed)
         return changed
 
     def terms_here(self, contract: str) -> Terms:

@@ -127,6 +127,7 @@ DURATIONS = [
     "worker.beat_seconds",
     "worker.poll_seconds",
     "worker.drain_seconds",
+    "worker.hung_seconds",
     *(f"sweeps.{name}.every_seconds" for name in ("leases", "reconcile", "escalate", "checkpoint", "retention")),
     "contracts.refund.probe_interval_seconds",
     "contracts.refund.unknown_age_max_seconds",

@@ -2,24 +2,39 @@
 
 import logging
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from settled.app import App
 from settled.config.loading import Loaded
+from settled.config.settings import Settings
 from settled.opening import CONFIG_VARIABLE
+from settled_worker.terms import overrides_of
 from settled_worker.worker import Worker
 
 
-def run_worker(app: App, *, loaded: Loaded, app_ref: str, once: bool = False, paused: bool = False) -> int:
-    """Run a worker until it is told to end; return its exit code. Raises ConfigurationError for what no retry can mend."""
+def run_worker(
+    app: App,
+    *,
+    loaded: Loaded,
+    app_ref: str,
+    once: bool = False,
+    paused: bool = False,
+    read_settings: Callable[[], Settings] | None = None,
+) -> int:
+    """Run a worker until it is told to end; return its exit code. Raises ConfigurationError for what no retry can mend.
+
+    `read_settings` reads the settings anew when SIGHUP asks for it.
+    """
     app.reference, app.settings_file = app_ref, loaded.config_file
-    app.shell.overrides.update(overrides_of(loaded))
+    app.shell.overrides.update(overrides_of(loaded.settings))
     with _told_to_runners(loaded.config_file):
-        worker = Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused)
+        worker = Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused, read_settings=read_settings)
         code = worker.run()
     if worker.left_behind:
         _end_at_once(code)
@@ -52,17 +67,23 @@ def _told_to_runners(file: Path | None) -> Iterator[None]:
             os.environ[CONFIG_VARIABLE] = before
 
 
-def overrides_of(loaded: Loaded) -> dict[str, dict[str, float | int]]:
-    """Return what settings change of the terms of each contract, by the names of Terms."""
-    changes: dict[str, dict[str, float | int]] = {}
-    for name, chosen in loaded.settings.contracts.items():
-        change: dict[str, float | int] = {}
-        if chosen.probe_interval_seconds is not None:
-            interval_us = round(chosen.probe_interval_seconds * 1_000_000)
-            change |= {"probe_initial_us": interval_us, "probe_cap_us": interval_us, "probe_factor": 1.0}
-        if chosen.probe_attempts_max is not None:
-            change["probe_attempts_max"] = chosen.probe_attempts_max
-        if chosen.unknown_age_max_seconds is not None:
-            change["unknown_age_max_us"] = round(chosen.unknown_age_max_seconds * 1_000_000)
-        changes[name] = change
-    return changes
+@contextmanager
+def ready_for_signals() -> Iterator[None]:
+    """Take signals while the app is imported and nothing has been started: SIGTERM ends at once, SIGHUP finds nothing to reload.
+
+    Without this, SIGHUP would end the process, and the first process of a container would not hear SIGTERM at all.
+    """
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _end_before_start), signal.SIGHUP: signal.signal(signal.SIGHUP, _pass_over)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_before_start(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(0)  # nothing is open, and an exception could be swallowed by the module that is being imported
+
+
+def _pass_over(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN: runners would inherit that."""

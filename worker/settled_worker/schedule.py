@@ -32,18 +32,23 @@ _QUIET_RUN_STORED_US: Final = 60 * SECOND_US
 
 @dataclass(slots=True)
 class RunLog:
-    """Remembers runs: in memory each, in the ledger what has something to tell and now and then a quiet one."""
+    """Remembers runs: in memory each, in the ledger what has something to tell and now and then a quiet one.
+
+    `running` has the sweeps under way, each with the monotonic time at which it began.
+    """
 
     ledger: Ledger
     clock: Clock
     last_us: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
     _stored_us: dict[str, int] = field(default_factory=dict)
 
     def run(self, name: str, sweep: Callable[[], Swept]) -> Swept:
         """Run a sweep once. Errors of the store and of our own are logged and counted, never raised."""
         started = self.clock.now()
         note = None
+        self.running[name] = self.clock.monotonic_us()
         try:
             swept = sweep()
         except LedgerUnavailableError as error:
@@ -52,6 +57,8 @@ class RunLog:
         except Exception as error:  # a sweep must outlive whatever it meets
             swept, note = Swept(errors=1), f"{type(error).__name__}: {error}"
             log.exception("sweep.failed", sweep=name)
+        finally:
+            self.running.pop(name, None)
         ended = self.clock.now()
         self.failures[name] = self.failures.get(name, 0) + 1 if note else 0
         self.last_us[name] = self.clock.monotonic_us()
@@ -81,20 +88,30 @@ class Schedule:
         self._scheduler.add_listener(self._note, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
         self.skipped = 0
         self._closed = threading.Event()
-        for name in SWEEPS:
-            chosen: SweepSettings = getattr(settings, name)
-            if chosen.enabled:
-                self._scheduler.add_job(self._run, trigger_of(chosen), args=[name], id=name, name=name)
+        self._following: dict[str, SweepSettings] = {}
+        self.follow(settings)
 
     def start(self) -> None:
         """Start all schedules."""
         self._scheduler.start()
 
-    def close(self) -> None:
-        """Stop; a sweep that is running ends first."""
+    def follow(self, settings: SweepsSettings) -> None:
+        """Take over schedules; one that did not change keeps its next run."""
+        for name in SWEEPS:
+            chosen: SweepSettings = getattr(settings, name)
+            before, self._following[name] = self._following.get(name), chosen
+            if chosen == before:
+                continue
+            if before is not None and before.enabled:
+                self._scheduler.remove_job(name)
+            if chosen.enabled:
+                self._scheduler.add_job(self._run, trigger_of(chosen), args=[name], id=name, name=name)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Stop; a sweep that is running ends first, unless it hangs and nobody should `wait` for it."""
         self._closed.set()
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+            self._scheduler.shutdown(wait=wait)
 
     @property
     def alive(self) -> bool:

@@ -13,12 +13,13 @@ from settled.execution.job import Report
 
 @dataclass(slots=True)
 class Wake:
-    """What has come since the loop last looked. `signals` counts those that ask for the end."""
+    """What has come since the loop last looked. `signals` counts those that ask for the end, `reloads` those for new settings."""
 
     reader: int = -1
     writer: int = -1
     reports: deque[Report] = field(default_factory=deque)
     signals: int = 0
+    reloads: int = 0
     _rung: bool = False  # since the loop last took; not the length of `reports`: two that come at once would both see two
 
     def open(self) -> None:
@@ -35,6 +36,11 @@ class Wake:
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """Count a signal. Nothing else is safe inside a handler."""
         self.signals += 1
+        self.ring()
+
+    def on_reload(self, number: int, frame: FrameType | None) -> None:
+        """Count a signal that asks for a reload."""
+        self.reloads += 1
         self.ring()
 
     def ring(self) -> None:

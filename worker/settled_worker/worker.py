@@ -1,45 +1,51 @@
 """The worker process: a loop around the pump, its executors, its sweeps, and the signals that end it.
 
 SIGTERM or SIGINT: claim no more, let running handlers end for a while, record, leave. A second one: stop them now.
+SIGHUP: read the settings again, or, where this was started at a terminal, leave like for SIGTERM.
 """
 
 import os
-import select
 import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from settled.app import App
 from settled.config.settings import Settings
-from settled.core.errors import ConfigurationError, LedgerUnavailableError, SettledError
+from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
 from settled.core.words import Isolation
-from settled.doorbell import Doorbell
 from settled.execution.job import End, Report
 from settled.execution.pool import Execution
 from settled.logs import get_log
 from settled.presence import Presence
-from settled.steps.pausing import to_pause
 from settled.steps.reconcile import Asking
 from settled.steps.recover import Examiner
-from settled.steps.refusing import tell_refused
-from settled.store import pauses
+from settled_worker.capacity import Capacity
+from settled_worker.care import LOOK_SECONDS, Care
 from settled_worker.checks import check_contracts
 from settled_worker.due import DueClock
+from settled_worker.ears import Ears
+from settled_worker.hang import EXIT_UNWELL, HangGuard
 from settled_worker.journal import LogJournal
+from settled_worker.notify import Notifier
 from settled_worker.pump import Pump, Starts
+from settled_worker.reload import read_again
 from settled_worker.schedule import RunLog, Schedule
+from settled_worker.standing import Standing
 from settled_worker.sweeps import Sweeper
+from settled_worker.telling import Telling
+from settled_worker.terms import overrides_of
 from settled_worker.wake import Wake
 
 log = get_log("settled.worker")
 _STORE_PAUSE_SECONDS: Final = 0.2
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_STORE_WAIT_SECONDS: Final = 1.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS_TO_STOP_NOW: Final = 2
 _RUNNERS_AHEAD: Final = 2  # ready before the first claim; more are started as they are needed
-_FIRST_RUNNER_SECONDS_MAX: Final = 10.0  # then a claim shows what is wrong
 _SLOTS_PER_HANDLER: Final = 2  # in the recorder: those that ended are freed only once that is recorded, beside the next claims
 _GATHER_SECONDS: Final = 0.0003
 _GATHER_LOOKS: Final = 4
@@ -50,44 +56,75 @@ _FINDING: Final = ("leases", "reconcile", "escalate")
 class Worker:
     """One worker process over one ledger. `run` returns its exit code."""
 
-    def __init__(self, app: App, settings: Settings, *, app_reference: str, once: bool = False, paused: bool = False) -> None:
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        *,
+        app_reference: str,
+        once: bool = False,
+        paused: bool = False,
+        read_settings: Callable[[], Settings] | None = None,
+    ) -> None:
+        """`read_settings` reads the settings anew for a reload; without it there is none."""
         self._app, self._settings, self._once = app, settings, once
         self._shell, self._clock = app.shell, app.shell.clock
         self._limits = self._shell.limits
         self._app_reference = app_reference
         self._wake = Wake()
+        self._ears = Ears(self._wake)
         self._due = DueClock(self._clock)
         self._paused = paused
         self.left_behind = False
-        self._seen_boot_us = 0
-        self._told_refused: set[str] = set()
-        self._told_paused = pauses.NOTHING
-        self._started_us = self._clock.monotonic_us()
-        self._first_runner_seen = False  # once: later ones start while others serve, or after a supervisor was lost
+        self._read = read_settings
+        self._standing = Standing(Notifier.from_environment(os.environ), self._clock)
+        self._hang = HangGuard(lambda: self._settings.worker.hung_seconds)
 
     def run(self) -> int:
         """Work until a signal says otherwise. Raises ConfigurationError for what no retry can mend."""
         check_contracts(self._app)
-        self._shell.ledger.engine()
         self._wake.open()
-        before = {number: signal.signal(number, self._wake.on_signal) for number in _SIGNALS}
-        self._start()
+        before = {number: signal.signal(number, self._wake.on_signal) for number in _ENDING}
+        at_terminal = sys.stderr is not None and sys.stderr.isatty()  # which is gone when it hangs up: nobody reloads that way
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._wake.on_signal if at_terminal else self._wake.on_reload)
         try:
-            self._work()
-            self._drain()
-            return 0
+            if not self._open():
+                return 0
+            self._start()
+            try:
+                self._work()
+                self._drain()
+            finally:
+                self._leave()
+            return EXIT_UNWELL if self._care.ailment else 0
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self._leave()
+            self._wake.close()
+            self._hang.close()
 
     # ------------------------------------------------------------------ life
 
+    def _open(self) -> bool:
+        """Open the ledger and become present in it; wait where it cannot be written now. Return False when asked to end meanwhile."""
+        slots, told = _SLOTS_PER_HANDLER * self._settings.worker.slots, False
+        while not self._wake.signals:
+            try:
+                self._shell.ledger.engine()
+                self._presence = Presence(self._shell, kind="worker", contracts=tuple(self._app.contracts), slots=slots)
+                return True
+            except LedgerUnavailableError as error:
+                if self._once:
+                    raise
+                if not told:
+                    log.warning("worker.waits_for_store", error=str(error))
+                told = True
+                self._standing.waiting(f"waiting for the store: {error}")
+                self._ears.sleep(_STORE_WAIT_SECONDS)
+        return False
+
     def _start(self) -> None:
         workers = self._settings.worker
-        self._presence = Presence(
-            self._shell, kind="worker", contracts=tuple(self._app.contracts), slots=_SLOTS_PER_HANDLER * workers.slots
-        )
         runners = workers.process_runners or min(self._limits.process_runners_max, 2 * (os.cpu_count() or 1))
         self._execution = Execution(
             resolve=self._app.contract,
@@ -101,12 +138,14 @@ class Worker:
             recorder=self._presence.recorder,
             incarnation=self._presence.incarnation,
         )
+        self._telling = Telling(self._shell, self._presence)
+        self._capacity = Capacity(self._app, self._execution, self._clock, workers.abandoned_max)
         self._pump = Pump(
             shell=self._shell,
             me=self._presence.id,
             slots=self._presence,
-            room=self._room,
-            refuses=self._refuses,
+            room=self._capacity.room,
+            refuses=self._capacity.refuses,
             journal=LogJournal(),
             claiming=not self._paused,
         )
@@ -119,7 +158,8 @@ class Worker:
         )
         self._runs = RunLog(self._shell.ledger, self._clock)
         self._schedule = Schedule(self._settings.sweeps, self._runs, self._sweeper.run)
-        self._bell = self._hang_bell()
+        self._care = Care(self._standing, self._shell.ledger, self._clock, self._runs, self._schedule, paused=self._paused)
+        self._ears.hang_bell(self._presence.run_directory, self._presence.incarnation.id)
         if any(one.has_handler and one.isolation == Isolation.PROCESS for one in self._app.contracts.values()):
             self._execution.warm_up(min(runners, _RUNNERS_AHEAD))
         log.info(
@@ -141,12 +181,26 @@ class Worker:
         if self._once:
             self._work_once()
             return
+        self._hang.start()
         self._runs.run("leases", self._sweeper.leases)  # a dead worker's rows are examined before anything else
         self._schedule.start()
         rung = True
-        while not self._wake.signals:
+        while not (self._wake.signals or self._care.ailment):
+            if self._wake.reloads:
+                self._reload()
             busy = self._tick(rung=rung)
-            rung = self._sleep(0.0 if busy else self._pause())
+            self._care.look(len(self._pump.flights), self._settings.worker.hung_seconds)
+            rung = self._ears.sleep(0.0 if busy else self._pause())
+
+    def _reload(self) -> None:
+        """Read the settings again; what is wrong with them is said, and the old ones stay in force."""
+        self._wake.reloads = 0
+        self._standing.reloading()
+        self._settings, said = read_again(self._read, self._settings)
+        self._capacity.abandoned_max = self._settings.worker.abandoned_max
+        self._shell.overrides = overrides_of(self._settings)
+        self._schedule.follow(self._settings.sweeps)
+        self._standing.reloaded(said or self._care.summary(len(self._pump.flights)))
 
     def _work_once(self) -> None:
         """Sweep and dispatch in turns until a round of sweeps finds nothing due: each may leave something to the other."""
@@ -157,7 +211,7 @@ class Worker:
                 busy = self._tick(rung=rung)
                 if not busy and self._is_done():
                     break
-                rung = self._sleep(0.0 if busy else self._pause())
+                rung = self._ears.sleep(0.0 if busy else self._pause())
             if not found:
                 return
 
@@ -170,22 +224,25 @@ class Worker:
         """Do one step where there may be something to do; return whether another one should follow at once."""
         now = self._clock.now()
         self._presence.beat()
-        self._tell_alive(now.boot_us)
-        if self._pump.paused != self._told_paused:
-            self._tell_paused()
+        self._hang.step()
+        self._telling.alive(now.boot_us)
+        self._telling.paused(self._pump.paused)
         arrived = self._gather()
         due_us = self._due.wall_us(now)
         try:
             if not (arrived or rung or self._pump.owes or self._is_due(due_us) or self._pump.stop_wanted()):
+                self._care.ticked()
                 return False
             starts = self._pump.step(now, arrived, due_us=due_us)
+            self._care.ticked()
             arrived = []
         except LedgerUnavailableError as error:
             log.warning("worker.store_unavailable", error=str(error), owed=self._pump.owes)
-            self._sleep(_STORE_PAUSE_SECONDS)
+            self._care.ticked(f"the store cannot be written: {error}")
+            self._ears.sleep(_STORE_PAUSE_SECONDS)
             return False
         self._begin(starts)
-        self._tell_refused()
+        self._capacity.tell_refused(self._presence.id)
         return (bool(starts.jobs) and bool(self._wake.reports)) or self._pump.owes > 0
 
     def _gather(self) -> list[Report]:
@@ -206,12 +263,14 @@ class Worker:
     def _drain(self) -> None:
         """Claim no more; wait for what runs, then stop it; record all of it."""
         self._pump.claiming = False
-        self._schedule.close()
+        self._care.stay(len(self._pump.flights))
+        self._schedule.close(wait=self._care.ailment is None)
         until_us = self._clock.monotonic_us() + int(self._settings.worker.drain_seconds * SECOND_US)
         log.info("worker.draining", running=len(self._pump.flights))
         while self._busy() and self._clock.monotonic_us() < until_us and self._wake.signals < _SIGNALS_TO_STOP_NOW:
             self._tick(rung=False)
-            self._sleep(0.05)
+            self._care.stay(len(self._pump.flights))
+            self._ears.sleep(0.05)
         if self._busy():
             self._stop_now()
 
@@ -223,17 +282,17 @@ class Worker:
         until_us = self._clock.monotonic_us() + int((self._limits.drain_seconds) * SECOND_US)
         while self._busy() and self._clock.monotonic_us() < until_us:
             self._tick(rung=False)
-            self._sleep(0.02)
+            self._care.stay(len(self._pump.flights))
+            self._ears.sleep(0.02)
 
     def _leave(self) -> None:
-        self._schedule.close()
+        self._schedule.close(wait=self._care.ailment is None)
         self._execution.close(kill=True)
         self._execution.join(self._limits.busy_timeout_seconds)
-        self.left_behind = self._execution.abandoned > 0 or bool(self._pump.flights)
-        if self._bell is not None:
-            self._bell.close()
+        self.left_behind = self._execution.abandoned > 0 or bool(self._pump.flights) or self._care.ailment is not None
+        self._ears.close()
+        self._care.close()
         self._presence.close(code_left=self.left_behind)
-        self._wake.close()
         log.info("worker.ended", left_behind=self.left_behind)
 
     # ------------------------------------------------------------------ questions
@@ -253,23 +312,9 @@ class Worker:
         following = self._pump.next_due_us()
         return following is not None and following <= due_us
 
-    def _room(self, isolation: Isolation) -> int:
-        """While the first runner still imports the app its time would count against a handler's: claim none, for a while."""
-        if isolation is Isolation.PROCESS and not self._first_runner_seen:
-            waited_us = self._clock.monotonic_us() - self._started_us
-            self._first_runner_seen = self._execution.ready_runners > 0 or waited_us >= _FIRST_RUNNER_SECONDS_MAX * SECOND_US
-            if not self._first_runner_seen:
-                return 0
-        return self._execution.free(isolation)
-
-    def _refuses(self, contract: str) -> bool:
-        """At the limit of abandoned handlers those contracts wait whose handlers hang; the others go on."""
-        execution = self._execution
-        return execution.abandoned >= self._settings.worker.abandoned_max and execution.abandoned_of(contract) > 0
-
     def _pause(self) -> float:
         """Sleep until the next row falls due, at most one poll."""
-        poll = self._settings.worker.poll_seconds
+        poll = min(self._settings.worker.poll_seconds, self._standing.ping_seconds or LOOK_SECONDS, LOOK_SECONDS)
         if not self._pump.claiming:
             return poll
         try:
@@ -281,17 +326,7 @@ class Worker:
         left = (following - self._due.wall_us(self._clock.now())) / SECOND_US
         if left > 0:
             return min(poll, left)
-        return poll if self._room(Isolation.PROCESS) else min(poll, _READY_LOOK_SECONDS)
-
-    def _sleep(self, seconds: float) -> bool:
-        """Wait for a bell, a report or a signal; return whether a bell was rung."""
-        readers: list[int] = [self._wake.reader]
-        if self._bell is not None:
-            readers.append(self._bell.fileno())
-        ready, _, _ = select.select(readers, [], [], seconds)
-        if self._wake.reader in ready:
-            self._wake.drain()
-        return self._bell is not None and self._bell.fileno() in ready and self._bell.drain() > 0
+        return poll if self._capacity.room(Isolation.PROCESS) else min(poll, _READY_LOOK_SECONDS)
 
     def _ask(self, asking: Sequence[Asking]) -> None:
         self._pump.asks(asking)
@@ -301,43 +336,3 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - its answer is that there is none, so that its hold is given up
                 failed = Report(job=one.job, end=End.RAISED, error_class=type(error).__name__, ended=self._clock.now())
                 self._wake.arrived(failed)
-
-    def _tell_alive(self, boot_us: int) -> None:
-        """Keep the row of this incarnation fresh, seldom."""
-        if boot_us - self._seen_boot_us < self._limits.worker_row_seconds * SECOND_US:
-            return
-        try:
-            if self._seen_boot_us:
-                self._presence.seen()
-            self._seen_boot_us = boot_us
-        except SettledError as error:
-            log.warning("worker.row_not_refreshed", error=str(error))
-
-    def _tell_paused(self) -> None:
-        """Say what is paused whenever that changes, with who did it and why."""
-        try:
-            with self._shell.ledger.read() as transaction:
-                paused, found = pauses.read_paused(transaction), pauses.active(transaction)
-        except LedgerUnavailableError:
-            return  # the next tick meets the same error, where it is told
-        self._told_paused = paused
-        log.warning("worker.pauses_changed", paused=[str(to_pause(one)) for one in found])
-
-    def _tell_refused(self) -> None:
-        """Tell people which contracts wait here because their handlers hang, whenever that changes."""
-        refused = {name for name in self._app.contracts if self._refuses(name)} if self._execution.abandoned else set()
-        if refused == self._told_refused:
-            return
-        log.warning("worker.contracts_wait", reason="abandoned_limit", contracts=sorted(refused), abandoned=self._execution.abandoned)
-        try:
-            tell_refused(self._shell, self._presence.id, refused)
-            self._told_refused = refused
-        except LedgerUnavailableError as error:
-            log.warning("worker.refusal_not_told", error=str(error))
-
-    def _hang_bell(self) -> Doorbell | None:
-        try:
-            return Doorbell.listen(self._presence.run_directory, self._presence.incarnation.id)
-        except ConfigurationError as error:
-            log.warning("worker.no_doorbell", error=str(error))
-            return None

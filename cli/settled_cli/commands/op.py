@@ -125,10 +125,10 @@ def decided(invocation: Invocation, verb: str, operation_id: str, actor: str | N
 @click.pass_obj
 def probe(invocation: Invocation, operation_id: str, app_ref: str | None) -> None:
     """Ask the probe now what became of an operation. It only reads."""
-    from settled_worker.main import overrides_of  # slow to import, and the other verbs need no worker
+    from settled_worker.terms import overrides_of  # slow to import, and the other verbs need no worker
 
     app, _, loaded = load_user_app(invocation, app_ref, "op probe")
-    app.shell.overrides.update(overrides_of(loaded))
+    app.shell.overrides.update(overrides_of(loaded.settings))
     before = len(app.events(operation_id))
     operation = app.reconcile(operation_id)
     answers = event_rows(app.events(operation_id)[before:])

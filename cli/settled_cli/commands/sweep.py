@@ -12,7 +12,7 @@ from settled_cli.render import emit, utc
 from settled_cli.schedules import schedules
 from settled_cli.sweeping import run_sweep
 from settled_cli.workers import live_workers
-from settled_worker.main import overrides_of
+from settled_worker.terms import overrides_of
 
 _NEED_CONTRACTS = ("leases", "reconcile")
 _COLUMNS = ("sweep", "started", "ended", "examined", "moved", "errors", "note")
@@ -32,7 +32,7 @@ def run(ctx: click.Context, name: str, app_ref: str | None) -> None:
     invocation: Invocation = ctx.obj
     if name in _NEED_CONTRACTS:
         app, _, loaded = load_user_app(invocation, app_ref, f"sweep run {name}")
-        app.shell.overrides.update(overrides_of(loaded))
+        app.shell.overrides.update(overrides_of(loaded.settings))
     else:
         app = open_app(invocation)
     done = run_sweep(app, name)

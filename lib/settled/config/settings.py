@@ -91,6 +91,8 @@ class WorkerSettings(Section):
     abandoned_max: Count = DEFAULTS.abandoned_max
     batch_max: Count = DEFAULTS.batch_max
     drain_seconds: Seconds = DEFAULTS.drain_seconds
+    hung_seconds: Seconds = DEFAULTS.hung_seconds
+    """A loop or a sweep that does not come round for so long is taken for hung, and the worker ends itself."""
 
     @field_validator("beat_seconds")
     @classmethod

@@ -17,6 +17,7 @@ class Limits:
     beat_seconds: float = 10.0
     worker_row_seconds: float = 60.0
     drain_seconds: float = 30.0
+    hung_seconds: float = 60.0
 
     leases_seconds: float = 1.0
     reconcile_late_max_seconds: float = 1.0

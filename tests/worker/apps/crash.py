@@ -1,4 +1,4 @@
-"""Run `settled` with one point at which the process kills itself, or waits for a mark: `python crash.py POINT -- ARGUMENTS`.
+"""Run `settled` with one point at which the process kills itself, hangs, or waits for a mark: `python crash.py POINT -- ARGUMENTS`.
 
 The points lie between two statements of the worker, where no signal from outside could be timed to fall.
 """
@@ -9,15 +9,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from effects import mark, wait_for_mark
+from effects import mark, marks, wait_for_mark
 
+from settled.execution.deadlines import Deadlines
 from settled.execution.job import Kind
 from settled.presence import Presence
 from settled_cli.main import main
 from settled_worker.pump import Pump, Starts
+from settled_worker.sweeps import Sweeper, Swept
 from settled_worker.worker import Worker
 
-begin, step, take = Worker._begin, Pump.step, Presence.take_slot
+begin, step, take, leases, ask = Worker._begin, Pump.step, Presence.take_slot, Sweeper.leases, Deadlines._ask
 
 
 def die(*_: object) -> None:
@@ -67,6 +69,39 @@ def after_the_slot(act: Callable[..., None]) -> None:
     Presence.take_slot = take_slot  # type: ignore[method-assign]
 
 
+def hang() -> None:
+    """Hang for good once the test wants it."""
+    if (marks() / "hang").exists():
+        mark("hung")
+        wait_for_mark("never")
+
+
+def in_the_pump() -> None:
+    def step_or_hang(self: Pump, *arguments: Any, **options: Any) -> Starts:
+        hang()
+        return step(self, *arguments, **options)
+
+    Pump.step = step_or_hang  # type: ignore[method-assign]
+
+
+def in_a_sweep() -> None:
+    def leases_or_hang(self: Sweeper) -> Swept:
+        hang()
+        return leases(self)
+
+    Sweeper.leases = leases_or_hang  # type: ignore[method-assign]
+
+
+def in_a_thread() -> None:
+    def ask_or_die(self: Deadlines, expire: Any) -> int:
+        if (marks() / "hang").exists():
+            mark("hung")
+            raise SystemExit
+        return ask(self, expire)
+
+    Deadlines._ask = ask_or_die  # type: ignore[method-assign]
+
+
 POINTS: dict[str, Callable[[], None]] = {
     "after-slot": lambda: after_the_slot(die),
     "after-claim": lambda: after_the_claim(die),
@@ -74,6 +109,9 @@ POINTS: dict[str, Callable[[], None]] = {
     "before-record": lambda: around_the_record(die, None),
     "hold-before-record": lambda: around_the_record(hold, None),
     "after-record": lambda: around_the_record(None, die),
+    "hang-pump": in_the_pump,
+    "hang-sweep": in_a_sweep,
+    "dead-thread": in_a_thread,
 }
 
 if __name__ == "__main__":
