@@ -28,6 +28,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "db": ("settled_cli.commands.db:db", "Upgrade, check, adopt or read the ledger."),
     "audit": ("settled_cli.commands.audit:audit", "Verify the chain of events, print its head, export it."),
     "evidence": ("settled_cli.commands.evidence:evidence", "Add what a provider told you."),
+    "test": ("settled_cli.commands.test:test", "Run a safety suite."),
     "config": ("settled_cli.commands.config:config", "Show the settings in force and where each comes from."),
 }
 

@@ -1,6 +1,6 @@
-"""`settled demo`: the whole story in a temporary folder. Payments go wrong in six ways, a worker is killed, charges are counted.
+"""`settled demo`: the whole story in a temporary folder, or one scenario of it. Payments go wrong, a worker is killed, charges are counted.
 
-Promise: the verdict is counted from the shop's own file of charges, and the exit code is the verdict.
+Promise: the verdict is counted by the destination itself, never by settled, and the exit code is the verdict.
 """
 
 import contextlib
@@ -20,8 +20,10 @@ from settled_cli.demo.launch import running_shop
 from settled_cli.demo.naive import pay
 from settled_cli.demo.plan import AMOUNT_CENTS, KILLED, OTHERS, PAYMENTS, Payment, report, table
 from settled_cli.demo.processes import DemoFailedError, naive_payer, wait_for, worker
+from settled_cli.demo.scenario import SCENARIOS, play
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.render import emit
+from settled_cli.reports import check_writable
 from settled_cli.verdict import say
 
 _SETTINGS: Final = """
@@ -40,30 +42,39 @@ Tell = Callable[[str], None]
 
 
 @click.command(cls=Leaf)
+@click.option("--scenario", type=click.Choice(SCENARIOS), help="Play one scenario and print its report, instead of the whole story.")
 @click.option(
     "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the report as JSON to FILE, too."
 )
 @click.option("--provider-commits-twice", is_flag=True, help="Break the shop, to see the demo fail.")
 @click.pass_context
-def demo(ctx: click.Context, file: Path | None, provider_commits_twice: bool) -> None:
+def demo(ctx: click.Context, scenario: str | None, file: Path | None, provider_commits_twice: bool) -> None:
     """Kill a worker between a charge and its answer, and count the charges. Exit 0 only if each payment was charged one time."""
     invocation: Invocation = ctx.obj
     if file is not None:
-        _check_writable(file)
-    with telling() as tell, tempfile.TemporaryDirectory(prefix="settled-demo-") as folder:
-        try:
-            answer = story(Path(folder), tell, twice=provider_commits_twice)
-        except (DemoFailedError, TimeoutError, RuntimeError) as error:
-            raise click.ClickException(f"{error}.{_last_words(Path(folder))}") from error
+        check_writable(file)
+    with tempfile.TemporaryDirectory(prefix="settled-demo-") as folder:
+        if scenario is None:
+            answer = _whole_story(Path(folder), twice=provider_commits_twice)
+        else:
+            answer = play(scenario, Path(folder), twice=provider_commits_twice)
     if file is not None:
         file.write_text(json.dumps(answer, sort_keys=True, indent=2) + "\n", encoding="utf-8")
-    if invocation.for_programs:
+    if invocation.for_programs or scenario is not None:
         emit(invocation, answer)
     else:
         rows = table(answer)
         emit(invocation, rows, tuple(rows[0]))
-    say(verdict(answer))
+    say(verdict(answer) if scenario is None else verdict_of_one(answer))
     ctx.exit(0 if answer["passed"] else 1)
+
+
+def _whole_story(folder: Path, *, twice: bool) -> dict[str, Any]:
+    with telling() as tell:
+        try:
+            return story(folder, tell, twice=twice)
+        except (DemoFailedError, TimeoutError, RuntimeError) as error:
+            raise click.ClickException(f"{error}.{_last_words(folder)}") from error
 
 
 def story(folder: Path, tell: Tell, *, twice: bool) -> dict[str, Any]:
@@ -89,19 +100,6 @@ def story(folder: Path, tell: Tell, *, twice: bool) -> dict[str, Any]:
         app.close()
 
 
-def _check_writable(file: Path) -> None:
-    """Refuse a report's file before the story, not after it. Raises UsageError; a file that is there stays as it is."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        there = file.exists()
-        with file.open("a"):
-            pass
-        if not there:
-            file.unlink()
-    except OSError as error:
-        raise click.UsageError(f"--output {file} cannot be written ({error.strerror}). Nothing was run") from error
-
-
 def verdict(answer: dict[str, Any]) -> str:
     """Say the result in one sentence."""
     naive = answer["naive"]["charged_more_than_once"]
@@ -109,6 +107,12 @@ def verdict(answer: dict[str, Any]) -> str:
     if answer["passed"]:
         return f"with settled each payment was charged one time; {retried}"
     return f"NOT every payment was charged one time and confirmed; {retried}"
+
+
+def verdict_of_one(answer: dict[str, Any]) -> str:
+    """Say the result of one scenario in one sentence."""
+    counted = f"the provider counted {answer['committed_effect_count']} after {answer['attempts']} attempt(s)"
+    return f"confirmed, {counted}" if answer["passed"] else f"NOT confirmed with one effect: {answer['status']}, {counted}"
 
 
 def _pay_naively(folder: Path, url: str) -> None:

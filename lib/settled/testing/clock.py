@@ -7,6 +7,7 @@ where it is, a step of the wall clock moves nothing else, and a reboot starts th
 import itertools
 from typing import Final
 
+from settled.clock import SystemClock
 from settled.core.moment import SECOND_US, Moment
 
 WALL_START_US: Final = 1_800_000_000_000_000
@@ -58,3 +59,30 @@ class VirtualClock:
         if seconds < 0:
             raise ValueError(f"time does not run back: {seconds} seconds. Use step_wall for the wall clock")
         return round(seconds * SECOND_US)
+
+
+class MovableClock:
+    """The machine's clocks, moved on by a test: for applications whose handlers really run, with deadlines of real time."""
+
+    def __init__(self) -> None:
+        self._machine = SystemClock()
+        self._passed_us = self._wall_step_us = 0
+
+    def now(self) -> Moment:
+        """Return this instant."""
+        now = self._machine.now()
+        return now._replace(wall_us=now.wall_us + self._passed_us + self._wall_step_us, boot_us=now.boot_us + self._passed_us)
+
+    def monotonic_us(self) -> int:
+        """Return the time that passed while the machine was awake, in microseconds."""
+        return self._machine.monotonic_us() + self._passed_us
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on every clock. Raises ValueError for a negative number."""
+        if seconds < 0:
+            raise ValueError(f"time does not run back: {seconds} seconds. Use step_wall for the wall clock")
+        self._passed_us += round(seconds * SECOND_US)
+
+    def step_wall(self, seconds: float) -> None:
+        """Set the wall clock forward or, with a negative number, back."""
+        self._wall_step_us += round(seconds * SECOND_US)
