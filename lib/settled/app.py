@@ -20,7 +20,7 @@ from settled.doorbell import ring_all
 from settled.effect import Effect
 from settled.operation import Operation
 from settled.shell import Codec, PlainCodec, Shell
-from settled.steps import notice, pausing, resolve, show
+from settled.steps import attend, notice, pausing, resolve, show
 from settled.steps.submit import Order, check_order, store_orders
 from settled.store.creation import create_ledger
 from settled.store.ledger import Ledger
@@ -368,6 +368,18 @@ class App:
     def pauses(self, *, lifted: bool = False, limit: int = DEFAULTS.list_default) -> "builtins.list[pausing.Pause]":
         """Return what is paused now, oldest first; with `lifted` what ever was, latest first, at most `limit`."""
         return pausing.pauses(self.shell, lifted=lifted, limit=limit)
+
+    def acknowledge(self, operation_id: str, *, actor: str, reason: str | None = None) -> Operation:
+        """Say that somebody looks at an incident: its ladder and reminders stop. Raises TransitionRefusedError where none is open."""
+        return self.get(attend.acknowledge(self.shell, operation_id, actor, reason).operation_id)
+
+    def assign(self, operation_id: str, assignee: str, *, actor: str, reason: str | None = None) -> Operation:
+        """Say who looks at an incident: its ladder and reminders stop. Raises TransitionRefusedError where none is open."""
+        return self.get(attend.assign(self.shell, operation_id, assignee, actor, reason).operation_id)
+
+    def snooze(self, operation_id: str, until: datetime, *, actor: str, reason: str | None = None) -> Operation:
+        """Stop an incident's ladder and reminders until then, an aware datetime. Raises ValueError for a time that is over."""
+        return self.get(attend.snooze(self.shell, operation_id, until, actor, reason).operation_id)
 
     def adopt(self, *, reason: str, moved: bool = False) -> int:
         """Take a copied or moved ledger over; return how many unsettled operations are now of unknown outcome.

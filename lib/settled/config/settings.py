@@ -3,82 +3,19 @@
 A value that would switch a safeguard off (a lease of 0, an interval of no length) is refused, never understood as "none".
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settled.config.cron import check_cron
+from settled.config.escalation import EscalationSettings
+from settled.config.values import Bytes, Count, Seconds, Section, lower, pattern
 from settled.core.limits import DEFAULTS, TERM_DEFAULTS
 
-SECONDS_MIN: Final = 0.001
-SECONDS_MAX: Final = 10 * 366 * 86_400.0
-COUNT_MAX: Final = 1_000_000
-BYTES_MAX: Final = 256 * 1_048_576
 BEATS_PER_LEASE_MIN: Final = 3  # so that two beats may be lost before an owner looks dead
-
-
-def _number(value: object, what: str) -> float:
-    """Return what was written as a number. A bool is none, and a blank is not zero."""
-    if isinstance(value, str) and not value.strip():
-        raise ValueError(f"is blank, but must be {what}")
-    if not isinstance(value, (int, float, str)) or isinstance(value, bool):
-        raise ValueError(f"is {value!r}, but must be {what}")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"is {value!r}, but must be {what}") from None
-    if math.isnan(number):
-        raise ValueError(f"is {value!r}, but must be {what}")
-    return number
-
-
-def _seconds(value: object) -> float:
-    number = _number(value, "a number of seconds greater than 0")
-    if number <= 0:
-        raise ValueError(f"is {value}, but must be greater than 0 seconds")
-    if not SECONDS_MIN <= number <= SECONDS_MAX:
-        raise ValueError(f"is {value}, but must be between {SECONDS_MIN} and {SECONDS_MAX:.0f} seconds")
-    return number
-
-
-def _count_up_to(maximum: int) -> Callable[[object], int]:
-    def count(value: object) -> int:
-        number = _number(value, f"a whole number from 1 to {maximum}")
-        if not number.is_integer():
-            raise ValueError(f"is {value!r}, but must be a whole number from 1 to {maximum}")
-        if not 1 <= number <= maximum:
-            raise ValueError(f"is {value}, but must be from 1 to {maximum}")
-        return int(number)
-
-    return count
-
-
-def _pattern(value: object) -> re.Pattern[str]:
-    if not isinstance(value, str) or not value:
-        raise ValueError("must be a regular expression that is not empty")
-    try:
-        return re.compile(value)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
-
-
-def _lower(value: object) -> object:
-    return value.strip().lower() if isinstance(value, str) else value
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Count = Annotated[int, BeforeValidator(_count_up_to(COUNT_MAX))]
-Bytes = Annotated[int, BeforeValidator(_count_up_to(BYTES_MAX))]
-
-
-class Section(BaseModel):
-    """A section: frozen, and without a name that is not declared."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class WorkerSettings(Section):
@@ -169,8 +106,8 @@ class LimitsSettings(Section):
 
 
 class LogsSettings(Section):
-    format: Annotated[Literal["auto", "json", "console"], BeforeValidator(_lower)] = "auto"
-    level: Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_lower)] = "info"
+    format: Annotated[Literal["auto", "json", "console"], BeforeValidator(lower)] = "auto"
+    level: Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(lower)] = "info"
 
 
 class HealthSettings(Section):
@@ -179,6 +116,7 @@ class HealthSettings(Section):
     oldest_due_seconds: Seconds = 300.0
     oldest_unknown_seconds: Seconds = TERM_DEFAULTS.unknown_age_max
     worker_silent_seconds: Seconds = 3 * DEFAULTS.worker_row_seconds
+    oldest_undelivered_seconds: Seconds = 300.0
 
 
 class Settings(BaseSettings):
@@ -194,9 +132,10 @@ class Settings(BaseSettings):
     sweeps: SweepsSettings = SweepsSettings.model_validate({})
     contracts: dict[str, ContractSettings] = {}
     limits: LimitsSettings = LimitsSettings()
+    escalation: EscalationSettings = EscalationSettings()
     logs: LogsSettings = LogsSettings()
     health: HealthSettings = HealthSettings()
-    redactions: tuple[Annotated[re.Pattern[str], BeforeValidator(_pattern)], ...] = ()
+    redactions: tuple[Annotated[re.Pattern[str], BeforeValidator(pattern)], ...] = ()
     """Regular expressions; what they match is masked in stored error text and in logs."""
 
     @field_validator("database")

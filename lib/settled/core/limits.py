@@ -47,6 +47,19 @@ class Limits:
 
     tool_wait_seconds: float = 2.0
     tool_output_chars_max: int = 20_000
+    delivery_seconds: float = 10.0
+    delivery_seconds_max: float = 60.0
+    delivery_retry_initial_seconds: float = 1.0
+    delivery_retry_factor: float = 2.0
+    delivery_retry_cap_seconds: float = 300.0
+    escalation_poll_seconds: float = 1.0
+    storm_count: int = 10
+    storm_window_seconds: float = 60.0
+    channel_queue_max: int = 100
+    digest_incidents_max: int = 2000
+    digest_named_max: int = 10
+    notification_text_max: int = 200
+    secret_bytes_max: int = 4096
 
 
 DEFAULTS = Limits()

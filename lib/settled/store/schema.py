@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from settled.core.incidents import IncidentKind
 from settled.core.words import Status
 
 NAMING: Final = {
@@ -16,6 +17,7 @@ NAMING: Final = {
 metadata = sa.MetaData(naming_convention=NAMING)
 
 _STATUSES: Final = ", ".join(f"'{status.value}'" for status in Status)
+_KINDS: Final = ", ".join(f"'{kind.value}'" for kind in IncidentKind)
 _UNTOUCHED: Final = "attempt > 0 OR coalesce(settled_by, '') = 'operator' OR status IN ('prepared', 'cancelled', 'quarantined')"
 _STRICT: Final[dict[str, Any]] = {"sqlite_strict": True}
 
@@ -234,6 +236,75 @@ pause = sa.Table(
     **_STRICT,
 )
 _partial("ix_pause_active", sa.text("lifted_us IS NULL"), pause.c.scope, pause.c.name)
+
+# One open incident of a kind for each operation; incidents of a whole contract name no operation. `taken` counts ladder steps.
+incident = sa.Table(
+    "incident",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _big("operation", nullable=True),
+    _text("contract"),
+    _text("queue"),
+    _text("risk"),
+    _text("kind"),
+    _text("reason"),
+    _big("opened_us"),
+    _big("taken"),
+    _big("due_us", nullable=True),
+    _big("acknowledged_us", nullable=True),
+    _text("acknowledged_by", nullable=True),
+    _text("assigned_to", nullable=True),
+    _big("snoozed_us", nullable=True),
+    _big("closed_us", nullable=True),
+    _text("closed_by", nullable=True),
+    sa.CheckConstraint(f"kind IN ({_KINDS})", name="kind_known"),
+    sa.CheckConstraint("closed_us IS NULL OR due_us IS NULL", name="closed_is_quiet"),
+    sa.CheckConstraint("acknowledged_us IS NULL OR due_us IS NULL", name="acknowledged_is_quiet"),
+    **_STRICT,
+)
+_i = incident.c
+_OPEN = sa.text("closed_us IS NULL")
+sa.Index("uq_incident_open", _i.operation, _i.kind, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
+_partial("ix_incident_open", _OPEN, _i.opened_us)
+_partial("ix_incident_due", sa.text("due_us IS NOT NULL"), _i.due_us)
+sa.Index("ix_incident_operation", _i.operation)
+sa.Index("ix_incident_contract", _i.contract, _i.kind, _i.opened_us)
+
+# The outbox. `wanted`: no channel is chosen yet; `grouped`: a digest speaks of it; `sending`: its owner has it in hand.
+notification = sa.Table(
+    "notification",
+    metadata,
+    _big("id", primary_key=True, autoincrement=True),
+    _text("delivery_id", unique=True),
+    _big("incident", nullable=True),
+    _big("step"),
+    _big("number"),
+    _text("kind"),
+    _text("state"),
+    _text("channel", nullable=True),
+    _big("digest", nullable=True),
+    _big("created_us"),
+    _big("due_us"),
+    _big("attempts"),
+    _big("owner", nullable=True),
+    _big("delivered_us", nullable=True),
+    _text("body", nullable=True),
+    _text("error", nullable=True),
+    sa.CheckConstraint("kind IN ('incident', 'reminder', 'digest')", name="kind_known"),
+    sa.CheckConstraint("state IN ('wanted', 'grouped', 'pending', 'sending', 'delivered', 'withdrawn')", name="state_known"),
+    sa.CheckConstraint("(state = 'sending') = (owner IS NOT NULL)", name="owned_while_sending"),
+    sa.CheckConstraint("state NOT IN ('pending', 'sending') OR (channel IS NOT NULL AND body IS NOT NULL)", name="routed_before_sent"),
+    sa.CheckConstraint("(state = 'delivered') = (delivered_us IS NOT NULL)", name="delivered_at"),
+    **_STRICT,
+)
+_n = notification.c
+_TOLD = sa.text("incident IS NOT NULL")
+sa.Index("uq_notification_once", _n.incident, _n.step, _n.number, unique=True, sqlite_where=_TOLD, postgresql_where=_TOLD)
+_partial("ix_notification_wanted", sa.text("state = 'wanted'"), _n.due_us, _n.id)
+_partial("ix_notification_undelivered", sa.text("state IN ('wanted', 'pending', 'sending')"), _n.channel, _n.due_us, _n.id)
+_partial("ix_notification_sending", sa.text("state = 'sending'"), _n.owner)
+_partial("ix_notification_digest", sa.text("digest IS NOT NULL"), _n.digest)
+sa.Index("ix_notification_recent", _n.channel, _n.kind, _n.created_us)
 
 meta = sa.Table("meta", metadata, _text("key", primary_key=True), _text("value"), sqlite_with_rowid=False, **_STRICT)
 

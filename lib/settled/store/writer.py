@@ -1,7 +1,7 @@
 """Record moves of operations. The only statement in the project that sets operation.status.
 
 Promise: each move is one UPDATE guarded by id, status, attempt, version and sequence, with its events, outputs, tally
-and seal in the same transaction. A move whose guard hits nothing is dropped whole.
+and seal, and with the incidents that it opens or closes, in the same transaction. A move whose guard hits nothing is dropped whole.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from settled.core.fold import Event, advance
 from settled.core.row import STATE_COLUMNS, Row
+from settled.store.incidents import note_incidents
 from settled.store.prepared import named
 from settled.store.schema import event, operation, payload
 from settled.store.transaction import Transaction
@@ -159,6 +160,9 @@ def _cover(transaction: Transaction, move: Move, one: _Written) -> None:
     if one.row.status is not move.seen.status:
         sealing.count(one.row.contract, move.seen.status._value_, -1)
         sealing.count(one.row.contract, one.row.status._value_, 1)
+    # Every incident has a reason on its row, before or after, or is a suspected duplicate: a plain move pays three looks.
+    if one.row.reason is not None or move.seen.reason is not None or one.row.duplicate_suspected:
+        note_incidents(transaction, move.seen, one.row, move.events)
 
 
 def _is_about_the_row(error: Exception) -> bool:
