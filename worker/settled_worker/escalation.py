@@ -4,22 +4,26 @@ Promise: no sweep and no pump waits for a channel, and no channel for another. W
 with the same delivery ID when its owner is gone. A loop that breaks is started again.
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from settled.app import App
+from settled.config import Settings
+from settled.config.escalation import EscalationSettings
 from settled.core.backoff import backoff_us
 from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
 from settled.core.text import one_line, safe_str
 from settled.logs import get_log
 from settled.shell import Shell
-from settled.steps.escalate import Escalated, Plan, climb, route
+from settled.steps.escalate import Escalated, Plan, climb, plan_of, route
 from settled.steps.recover import Examiner
 from settled.store import outbox, workers
 from settled.store.outbox import Notification
-from settled_worker.channels import Channel, DeliveryFailedError, Message
+from settled_worker.channels import Channel, DeliveryFailedError, Message, make_channels
 from settled_worker.due import DueClock
 
 log = get_log("settled.escalation")
@@ -64,13 +68,22 @@ class Escalation:
                 self._watch = threading.Thread(target=self._run, name="settled-escalation", daemon=True)
                 self._watch.start()
 
+    def follow(self, settings: EscalationSettings) -> None:
+        """Use other settings from now on. A loop that is sending ends when it is done; the new one of that channel waits its turn."""
+        channels = make_channels(settings.channels, environ=os.environ, clock=self.shell.clock)
+        with self._lock:
+            self.plan, self.channels = plan_of(settings), channels
+            for loop in self._loops.values():
+                loop.end()
+            self._loops = {}
+
     def close(self) -> None:
         """Send nothing more. What a hanging channel has in hand is sent again by whoever comes next."""
         self._closed.set()
         with self._lock:
             threads = [*self._loops.values(), *([self._watch] if self._watch else [])]
-        for loop in self._loops.values():
-            loop.wake()
+        for loop in list(self._loops.values()):
+            loop.end()
         for thread in threads:
             thread.join(_CLOSE_SECONDS)
 
@@ -133,12 +146,19 @@ class Escalation:
     def _wake_due(self, due_us: int) -> None:
         with self.shell.ledger.read() as transaction:
             due = set(outbox.channels_due(transaction, due_us))
-        for name in due & self._loops.keys():
-            self._loops[name].wake()
+        loops = self._loops
+        for name in due & loops.keys():
+            loops[name].wake()
         unknown = due - self.channels.keys()
         if unknown - self._unknown_told:
             log.error("escalation.channel_not_declared", channels=sorted(unknown), then="declare it again, or they are never delivered")
         self._unknown_told = unknown
+
+
+def escalation_of(app: App, settings: Settings, me: int) -> Escalation:
+    """Return the telling that the settings describe, for one incarnation."""
+    channels = make_channels(settings.escalation.channels, environ=os.environ, clock=app.shell.clock)
+    return Escalation(shell=app.shell, me=me, plan=plan_of(settings.escalation), channels=channels, redact=app.redact)
 
 
 class _Loop(threading.Thread):
@@ -148,6 +168,12 @@ class _Loop(threading.Thread):
         super().__init__(name=f"settled-channel-{name}", daemon=True)
         self._whole, self._channel_name, self._channel, self._until_us = whole, name, channel, until_us
         self._woken = threading.Event()
+        self._over = False
+
+    def end(self) -> None:
+        """Send nothing more after what is in hand."""
+        self._over = True
+        self._woken.set()
 
     def wake(self) -> None:
         """Look at once."""
@@ -158,14 +184,14 @@ class _Loop(threading.Thread):
         if self._until_us is not None:
             self._drain()
             return
-        while not self._whole._closed.is_set():
+        while not self._over:
             self._woken.wait(_LOOK_ANYWAY_SECONDS)
             self._woken.clear()
             self._drain()
 
     def _drain(self) -> None:
         try:
-            while not self._whole._closed.is_set() and self._send_next():
+            while not self._over and self._send_next():
                 pass
         except LedgerUnavailableError as error:
             log.warning("escalation.store_unavailable", channel=self._channel_name, error=str(error))

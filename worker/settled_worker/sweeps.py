@@ -15,6 +15,7 @@ from settled.core.fold import Event
 from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.derive import derive_waiting
+from settled.steps.escalate import Escalated
 from settled.steps.readable import put_aside
 from settled.steps.reconcile import Asking, prepare_probes
 from settled.steps.recover import Examiner, clear_away, recover_leases
@@ -40,13 +41,14 @@ class Swept(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Sweeper:
-    """The sweeps of one process. `me` is its incarnation; `ask` starts probes, whose answers arrive elsewhere."""
+    """The sweeps of one process. `me` is its incarnation; `ask` starts probes, whose answers arrive elsewhere; `tell` drives ladders."""
 
     shell: Shell
     examiner: Examiner
     me: int
     ask: Ask
     probe_room: Callable[[], int]
+    tell: Callable[[], Escalated] = lambda: Escalated(0, 0)
     _due: DueClock = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,10 +104,15 @@ class Sweeper:
         return Swept(len(rows) + derived, len(moved) + derived, errors)
 
     def escalate(self) -> Swept:
-        """Tell people of what has been unknown for too long; end what is past its deadline."""
+        """Open an incident of what has been unknown for too long; end what is past its deadline; take the next steps of ladders."""
         late = self._decide_each(waiting.find_escalating, decide_escalation, "escalate")
         expired = self._decide_each(waiting.find_expired, decide_deadline, "escalate")
-        return Swept(late.examined + expired.examined, late.moved + expired.moved, late.errors + expired.errors)
+        told = self.tell()
+        return Swept(
+            late.examined + expired.examined + told.examined,
+            late.moved + expired.moved + told.moved,
+            late.errors + expired.errors,
+        )
 
     def checkpoint(self) -> Swept:
         """Move the write-ahead log back into the database."""

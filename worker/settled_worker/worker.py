@@ -28,6 +28,7 @@ from settled_worker.care import LOOK_SECONDS, Care
 from settled_worker.checks import check_contracts
 from settled_worker.due import DueClock
 from settled_worker.ears import Ears
+from settled_worker.escalation import escalation_of
 from settled_worker.hang import EXIT_UNWELL, HangGuard
 from settled_worker.journal import LogJournal
 from settled_worker.notify import Notifier
@@ -149,12 +150,14 @@ class Worker:
             journal=LogJournal(),
             claiming=not self._paused,
         )
+        self._escalation = escalation_of(self._app, self._settings, self._presence.id)
         self._sweeper = Sweeper(
             shell=self._shell,
             examiner=Examiner(self._shell, lease_seconds=workers.lease_seconds),
             me=self._presence.id,
             ask=self._ask,
             probe_room=self._execution.free_probes,
+            tell=self._escalation.tick,
         )
         self._runs = RunLog(self._shell.ledger, self._clock)
         self._schedule = Schedule(self._settings.sweeps, self._runs, self._sweeper.run)
@@ -184,6 +187,7 @@ class Worker:
         self._hang.start()
         self._runs.run("leases", self._sweeper.leases)  # a dead worker's rows are examined before anything else
         self._schedule.start()
+        self._escalation.start()
         rung = True
         while not (self._wake.signals or self._care.ailment):
             if self._wake.reloads:
@@ -200,6 +204,7 @@ class Worker:
         self._capacity.abandoned_max = self._settings.worker.abandoned_max
         self._shell.overrides = overrides_of(self._settings)
         self._schedule.follow(self._settings.sweeps)
+        self._escalation.follow(self._settings.escalation)
         self._standing.reloaded(said or self._care.summary(len(self._pump.flights)))
 
     def _work_once(self) -> None:
@@ -213,6 +218,7 @@ class Worker:
                     break
                 rung = self._ears.sleep(0.0 if busy else self._pause())
             if not found:
+                self._escalation.flush()
                 return
 
     def _sweep_once(self) -> bool:
@@ -292,6 +298,7 @@ class Worker:
         self.left_behind = self._execution.abandoned > 0 or bool(self._pump.flights) or self._care.ailment is not None
         self._ears.close()
         self._care.close()
+        self._escalation.close()
         self._presence.close(code_left=self.left_behind)
         log.info("worker.ended", left_behind=self.left_behind)
 
