@@ -3,11 +3,15 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from settled.core.proposal import Proposal
 from settled.core.words import SETTLED
-from settled.operation import Operation
+from settled.operation import Operation, at
+from settled.steps.awaiting import Waiting
 from settled.steps.show import EventView
 
 LISTED: Final = ("operation_id", "contract", "status", "outcome", "attempts", "updated_at", "waits_for", "reason")
+WAITING: Final = ("operation_id", "contract", "risk", "reason", "waiting", "probe", "version")
+PENDING: Final = ("operation_id", "risk", "proposal", "verb", "proposed_by", "why", "expires_at")
 _SHOWN: Final = (
     "operation_id", "contract", "contract_version", "status", "outcome", "in_progress", "reconciling", "waits_for", "reason", "attempts",
     "version", "next_action", "output", "error", "provider_operation_id", "provider_reference", "duplicate_suspected", "queue", "risk",
@@ -18,6 +22,45 @@ _SHOWN: Final = (
 def summary(operation: Operation) -> dict[str, Any]:
     """Return what a list shows: never arguments, output, fingerprint or evidence."""
     return {name: getattr(operation, name) for name in LISTED}
+
+
+def waiting_row(one: Waiting) -> dict[str, Any]:
+    """Return what is listed of an operation that waits for a person; `probe` says whether the destination can still be asked."""
+    operation = one.operation
+    return {
+        **summary(operation),
+        "risk": operation.risk,
+        "version": operation.version,
+        "waiting_since": one.since,
+        "waiting": ago(one.age_seconds),
+        "probe": one.probe,
+        **({} if one.proposal is None else proposed(one.proposal)),
+    }
+
+
+def proposed(proposal: Proposal) -> dict[str, Any]:
+    """Return what is shown of a proposal."""
+    decision = proposal.wanted.decision
+    return {
+        "proposal": proposal.number,
+        "verb": proposal.wanted.verb,
+        "proposed_by": decision.actor,
+        "principal": decision.principal,
+        "why": decision.reason,
+        "evidence_reference": decision.evidence_reference,
+        "expires_at": at(proposal.expires_us),
+        "assert_nothing_can_arrive": proposal.wanted.nothing_can_arrive,
+        "accept_second_effect": proposal.wanted.accept_second_effect,
+    }
+
+
+def ago(seconds: float) -> str:
+    """Return a duration in its two largest units."""
+    for size, unit, smaller, small in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = int(seconds % size // smaller)
+            return f"{int(seconds // size)} {unit} {rest} {small}" if rest else f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
 
 
 def shown(operation: Operation) -> dict[str, Any]:

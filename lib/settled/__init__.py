@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LedgerStateError,
         LedgerUnavailableError,
         NeedsReview,
+        NotAuthenticatedError,
         NotSent,
         OperationConflictError,
         OperationInProgressError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         UnresolvedError,
     )
     from settled.core.evidence import ProbeResult
+    from settled.core.proposal import Proposal
     from settled.core.words import NextAction, Outcome, Status
     from settled.effect import Effect
     from settled.operation import Operation
@@ -46,6 +48,7 @@ _HOMES: Final = {
     "LedgerUnavailableError": "settled.core.errors",
     "NeedsReview": "settled.core.errors",
     "NextAction": "settled.core.words",
+    "NotAuthenticatedError": "settled.core.errors",
     "NotSent": "settled.core.errors",
     "Operation": "settled.operation",
     "OperationConflictError": "settled.core.errors",
@@ -53,6 +56,7 @@ _HOMES: Final = {
     "OperationNotFoundError": "settled.core.errors",
     "Outcome": "settled.core.words",
     "ProbeResult": "settled.core.evidence",
+    "Proposal": "settled.core.proposal",
     "ResultUnavailableError": "settled.core.errors",
     "RetryPolicy": "settled.contract",
     "SchemaMismatchError": "settled.core.errors",
@@ -75,6 +79,7 @@ __all__ = [
     "LedgerUnavailableError",
     "NeedsReview",
     "NextAction",
+    "NotAuthenticatedError",
     "NotSent",
     "Operation",
     "OperationConflictError",
@@ -82,6 +87,7 @@ __all__ = [
     "OperationNotFoundError",
     "Outcome",
     "ProbeResult",
+    "Proposal",
     "ResultUnavailableError",
     "RetryPolicy",
     "SchemaMismatchError",

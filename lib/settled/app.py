@@ -15,15 +15,18 @@ from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
 from settled.core.evidence import NO_OUTPUT, ProbeResult
 from settled.core.limits import DEFAULTS, Limits
+from settled.core.proposal import VERBS, Proposal, Verb
 from settled.core.words import Status
 from settled.doorbell import ring_all
 from settled.effect import Effect
 from settled.operation import Operation
 from settled.shell import Codec, PlainCodec, Shell
-from settled.steps import attend, notice, pausing, resolve, show
+from settled.steps import attend, awaiting, notice, pausing, propose, resolve, show
+from settled.steps.awaiting import Waiting
 from settled.steps.submit import Order, check_order, store_orders
 from settled.store.creation import create_ledger
 from settled.store.ledger import Ledger
+from settled.store.people import Selection
 from settled.store.transaction import at_commit
 from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds, wait_us
 
@@ -37,7 +40,11 @@ Named = str | Effect | EffectContract
 
 
 class App:
-    """One ledger, and the contracts that this process knows. Creating or importing one opens nothing."""
+    """One ledger, and the contracts that this process knows. Creating or importing one opens nothing.
+
+    `authenticator` returns the name of who acts now, as the host has verified it; it is asked once for each decision of a
+    person. Without one that is the account of the operating system.
+    """
 
     def __init__(
         self,
@@ -46,6 +53,7 @@ class App:
         limits: Limits = DEFAULTS,
         clock: Clock | None = None,
         codec: Codec | None = None,
+        authenticator: Callable[[], str] | None = None,
     ) -> None:
         self.database = database
         self.contracts: dict[str, EffectContract] = {}
@@ -53,6 +61,7 @@ class App:
         self.settings_file: Path | None = None
         self.reference: str | None = None
         self._limits, self._clock, self._codec = limits, clock or SystemClock(), codec or PlainCodec()
+        self._authenticator = authenticator
         self._shell: Shell | None = None
         self._inline: Inline | None = None
         self._redact: Callable[[str], str] | None = None
@@ -107,11 +116,22 @@ class App:
         return self._shell
 
     def _make_shell(self) -> Shell:
-        from settled.opening import open_settings  # the settings library is slow to import
+        from settled.opening import find_authenticator, open_settings  # the settings library is slow to import
 
         chosen = open_settings(self.flag, self.database, self._limits, self.settings_file)
         ledger = Ledger(chosen.database, limits=chosen.limits, monotonic_us=self._clock.monotonic_us)
-        return Shell(ledger=ledger, clock=self._clock, contracts=self.contracts, limits=chosen.limits, codec=self._codec)
+        who = self._authenticator
+        if who is None and chosen.authenticator is not None:
+            who = find_authenticator(chosen.authenticator)
+        return Shell(
+            ledger=ledger,
+            clock=self._clock,
+            contracts=self.contracts,
+            limits=chosen.limits,
+            codec=self._codec,
+            rules=chosen.rules,
+            authenticator=who,
+        )
 
     @property
     def redact(self) -> Callable[[str], str]:
@@ -280,9 +300,9 @@ class App:
             show.sleep(0.02)
         return op
 
-    def approve(self, operation_id: str, *, actor: str, reason: str) -> Operation:
-        """Let a request that waits for a person be dispatched."""
-        resolve.approve(self.shell, operation_id, actor, reason)
+    def approve(self, operation_id: str, *, actor: str, reason: str, expected_fingerprint: str | None = None) -> Operation:
+        """Let a request that waits for a person be dispatched. Raises TransitionRefusedError where it is not the request that was seen."""
+        resolve.approve(self.shell, operation_id, actor, reason, expected_fingerprint)
         self._ring()
         return self.get(operation_id)
 
@@ -302,10 +322,9 @@ class App:
         output: Any = NO_OUTPUT,
         provider_operation_id: str | None = None,
     ) -> Operation:
-        """Confirm by a person's word. Raises TransitionRefusedError for a stale version or a wrong status."""
-        decision = resolve.decision_of(actor, reason, evidence_reference, expected_version)
-        resolve.confirm(self.shell, operation_id, decision, output=output, provider_operation_id=provider_operation_id)
-        return self.get(operation_id)
+        """Confirm by a person's word. Raises TransitionRefusedError for a stale version, a wrong status, or where two are needed."""
+        said = (actor, reason, evidence_reference, expected_version)
+        return self._resolved(operation_id, "confirm", said, output=output, provider_operation_id=provider_operation_id)
 
     def reject(
         self,
@@ -318,9 +337,8 @@ class App:
         assert_nothing_can_arrive: bool = False,
     ) -> Operation:
         """Reject: a person asserts that no attempt took effect or still can. Raises TransitionRefusedError while one may."""
-        decision = resolve.decision_of(actor, reason, evidence_reference, expected_version)
-        resolve.reject(self.shell, operation_id, decision, nothing_can_arrive=assert_nothing_can_arrive)
-        return self.get(operation_id)
+        said = (actor, reason, evidence_reference, expected_version)
+        return self._resolved(operation_id, "reject", said, nothing_can_arrive=assert_nothing_can_arrive)
 
     def authorize_retry(
         self,
@@ -334,16 +352,72 @@ class App:
         accept_second_effect: bool = False,
     ) -> Operation:
         """Let one more attempt be dispatched, by the same assertion as `reject`. Raises TransitionRefusedError."""
-        decision = resolve.decision_of(actor, reason, evidence_reference, expected_version)
-        resolve.authorize_retry(
+        said = (actor, reason, evidence_reference, expected_version)
+        flags = {"nothing_can_arrive": assert_nothing_can_arrive, "accept_second_effect": accept_second_effect}
+        return self._resolved(operation_id, "authorize-retry", said, **flags)
+
+    def propose(
+        self,
+        operation_id: str,
+        verb: Verb,
+        *,
+        actor: str,
+        reason: str,
+        evidence_reference: str,
+        expected_version: int,
+        output: Any = NO_OUTPUT,
+        provider_operation_id: str | None = None,
+        assert_nothing_can_arrive: bool = False,
+        accept_second_effect: bool = False,
+    ) -> Proposal:
+        """Propose confirm, reject or authorize-retry for a second person to approve. Moves nothing and holds nothing.
+
+        Raises TransitionRefusedError for what could not be carried out now, and while another proposal stands.
+        """
+        if verb not in VERBS:
+            raise ValueError(f"the verb must be one of {', '.join(VERBS)}, not {verb!r}. Nothing was changed.")
+        asked, text = resolve.wanted(
             self.shell,
-            operation_id,
-            decision,
+            verb,
+            resolve.decision_of(self.shell, actor, reason, evidence_reference, expected_version),
+            output=output,
+            provider_operation_id=provider_operation_id,
             nothing_can_arrive=assert_nothing_can_arrive,
             accept_second_effect=accept_second_effect,
         )
+        return propose.propose(self.shell, operation_id, asked, text)
+
+    def approve_proposal(self, operation_id: str, *, proposal: int, actor: str, reason: str) -> Operation:
+        """Carry out a proposal as a second person. Raises TransitionRefusedError for the same person, and where it lapsed."""
+        propose.approve_proposal(self.shell, operation_id, proposal, actor, reason)
         self._ring()
         return self.get(operation_id)
+
+    def decline_proposal(self, operation_id: str, *, proposal: int, actor: str, reason: str) -> Operation:
+        """Put on record that a proposal is not carried out; nothing moves."""
+        propose.decline_proposal(self.shell, operation_id, proposal, actor, reason)
+        return self.get(operation_id)
+
+    def waiting_for_people(
+        self,
+        *,
+        contract: str | None = None,
+        risk: str | None = None,
+        reason: str | None = None,
+        older_than: float | None = None,
+        limit: int = DEFAULTS.list_default,
+    ) -> "builtins.list[Waiting]":
+        """Return what is quarantined or kept unknown: the highest risk first, then the longest wait. `older_than` in seconds."""
+        before_us = None if older_than is None else self._clock.now().wall_us - wait_us(older_than, "older_than")
+        return awaiting.waiting_for_people(self.shell, Selection(contract, risk, reason, before_us), limit)
+
+    def pending_proposals(self) -> "builtins.list[Waiting]":
+        """Return what one person has proposed and a second one may approve now, the oldest first."""
+        return awaiting.pending_proposals(self.shell)
+
+    def proposal(self, operation_id: str) -> Proposal | None:
+        """Return the proposal that may be approved now, None where none stands. Raises OperationNotFoundError."""
+        return propose.proposal_of(self.shell, operation_id)
 
     def pause(
         self, contract: Named | None = None, queue: str | None = None, *, actor: str, reason: str
@@ -391,6 +465,13 @@ class App:
         return adopt(self.shell, reason, moved=moved)
 
     # ------------------------------------------------------------------ within
+
+    def _resolved(self, operation_id: str, verb: Verb, said: tuple[Any, Any, Any, Any], **facts: Any) -> Operation:
+        asked, text = resolve.wanted(self.shell, verb, resolve.decision_of(self.shell, *said), **facts)
+        resolve.resolve(self.shell, operation_id, asked, text)
+        if verb == "authorize-retry":
+            self._ring()
+        return self.get(operation_id)
 
     def _order(self, named: Named, arguments: Any, **options: Any) -> Order:
         name, contract = self._resolve(named)

@@ -1,23 +1,28 @@
 """What an App takes from the settings of its process: the ledger's name, and what is masked in error texts."""
 
+import importlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from settled.config import Loaded, load_settings, resolve_database
+from settled.core.errors import ConfigurationError
 from settled.core.limits import Limits
-from settled.core.text import make_redactor
+from settled.core.rules import Rules
+from settled.core.text import make_redactor, safe_str
 
 CONFIG_VARIABLE: Final = "SETTLED_CONFIG"
 
 
 class Opened(NamedTuple):
-    """What an App works with: the path or URL of its ledger, and its limits."""
+    """What an App works with: the path or URL of its ledger, its limits, the rules about people, and who tells who acts."""
 
     database: str
     limits: Limits
+    rules: Rules
+    authenticator: str | None
 
 
 def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None, limits: Limits, file: Path | None) -> Opened:
@@ -28,7 +33,26 @@ def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None,
     loaded = _load(file)
     database = resolve_database(flag, app_database, os.environ, loaded).url_or_path
     chosen = {name: value for name, value in loaded.settings.limits if loaded.origins.get(f"limits.{name}", "default") != "default"}
-    return Opened(database, replace(limits, **chosen) if chosen else limits)
+    people = loaded.settings.people
+    rules = Rules(
+        two_person_risks=frozenset(loaded.settings.two_person_risks),
+        proposal_expires_seconds=people.proposal_expires_seconds,
+        approval_expires_seconds=people.approval_expires_seconds,
+    )
+    return Opened(database, replace(limits, **chosen) if chosen else limits, rules, people.authenticator)
+
+
+def find_authenticator(reference: str) -> Callable[[], str]:
+    """Import MODULE:FUNCTION of the settings. Raises ConfigurationError naming it."""
+    module, _, name = reference.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        why = f"cannot be imported: {type(error).__name__}: {safe_str(error)}"
+        raise ConfigurationError(f"people.authenticator {reference} {why}. Nothing was changed.") from error
+    if not callable(found):
+        raise ConfigurationError(f"people.authenticator {reference} is a {type(found).__name__}, no function. Nothing was changed.")
+    return cast("Callable[[], str]", found)
 
 
 def choose_redactor(file: Path | None) -> Callable[[str], str]:

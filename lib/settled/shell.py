@@ -16,6 +16,7 @@ from settled.core.history import EMPTY
 from settled.core.limits import DEFAULTS, Limits
 from settled.core.moment import Moment
 from settled.core.row import Row
+from settled.core.rules import Rules
 from settled.core.terms import Terms
 from settled.store.ledger import Ledger
 from settled.store.pauses import read_paused
@@ -56,6 +57,8 @@ class Shell:
     limits: Limits = DEFAULTS
     codec: Codec = field(default_factory=PlainCodec)
     draw: Callable[[], float] = random.random
+    rules: Rules = field(default_factory=Rules)
+    authenticator: Callable[[], str] | None = None
     overrides: dict[str, dict[str, float | int]] = field(default_factory=dict)
     _stored: dict[int, Terms] = field(default_factory=dict)
     _kept: dict[str, tuple[Terms, int]] = field(default_factory=dict)

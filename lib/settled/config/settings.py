@@ -18,6 +18,12 @@ from settled.core.limits import DEFAULTS, TERM_DEFAULTS
 BEATS_PER_LEASE_MIN: Final = 3  # so that two beats may be lost before an owner looks dead
 
 
+def _reference(value: str | None, what: str) -> str | None:
+    if value is not None and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", value):
+        raise ValueError(f"is {value!r}, but must be {what}")
+    return value
+
+
 class WorkerSettings(Section):
     slots: Count = DEFAULTS.slots
     process_runners: Count | None = None
@@ -119,6 +125,20 @@ class HealthSettings(Section):
     oldest_undelivered_seconds: Seconds = 300.0
 
 
+class PeopleSettings(Section):
+    """How long what people are asked stands, and who tells who they are."""
+
+    proposal_expires_seconds: Seconds = DEFAULTS.proposal_expires_seconds
+    approval_expires_seconds: Seconds = DEFAULTS.approval_expires_seconds
+    authenticator: str | None = None
+    """MODULE:FUNCTION that returns who acts now. None: the account of the operating system."""
+
+    @field_validator("authenticator")
+    @classmethod
+    def _authenticator_is_a_reference(cls, value: str | None) -> str | None:
+        return _reference(value, "MODULE:FUNCTION, for example shop.people:who_acts")
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Built from values only: what is read from where is `load_settings`' business."""
 
@@ -135,6 +155,9 @@ class Settings(BaseSettings):
     escalation: EscalationSettings = EscalationSettings()
     logs: LogsSettings = LogsSettings()
     health: HealthSettings = HealthSettings()
+    two_person_risks: tuple[Literal["low", "medium", "high", "financial"], ...] = ()
+    """Risks whose resolutions one person proposes and another one approves. Recommended: financial."""
+    people: PeopleSettings = PeopleSettings()
     redactions: tuple[Annotated[re.Pattern[str], BeforeValidator(pattern)], ...] = ()
     """Regular expressions; what they match is masked in stored error text and in logs."""
 
@@ -148,9 +171,7 @@ class Settings(BaseSettings):
     @field_validator("app")
     @classmethod
     def _app_is_a_reference(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", value):
-            raise ValueError(f"is {value!r}, but must be MODULE:APP, for example shop.effects:app")
-        return value
+        return _reference(value, "MODULE:APP, for example shop.effects:app")
 
     @classmethod
     def settings_customise_sources(

@@ -20,13 +20,17 @@ _DECIDABLE = (Status.OUTCOME_UNKNOWN, Status.QUARANTINED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Who decides, why, and what the person saw. All texts are non-blank; `os_user` is who the system says it is."""
+    """Who decides, why, and what the person saw. All texts are non-blank.
+
+    `actor` is claimed; `os_user` is who the system says it is; `principal` is by whom two persons are told apart.
+    """
 
     actor: str
     reason: str
     evidence_reference: str
     expected_version: int
     os_user: str = ""
+    principal: str = ""
 
     def facts(self) -> dict[str, Any]:
         """Return what the event keeps of the decision."""
@@ -36,6 +40,7 @@ class Decision:
             "evidence_reference": self.evidence_reference,
             "seen_version": self.expected_version,
             "os_user": self.os_user,
+            "principal": self.principal,
         }
 
 
@@ -87,10 +92,10 @@ def decide_authorize_retry(
     return (case.event(EventType.OPERATOR_RETRY_AUTHORIZED, Status.PREPARED, data=data),)
 
 
-def decide_cancel(case: Case, actor: str, reason: str, os_user: str) -> tuple[Event, ...]:
+def decide_cancel(case: Case, actor: str, reason: str, os_user: str, principal: str = "") -> tuple[Event, ...]:
     """Call off what was never sent. Raises TransitionRefusedError where an attempt is open or already settled."""
     row = case.row
-    data = {"actor": actor, "reason_given": reason, "os_user": os_user, "boot": case.boot}
+    data = {"actor": actor, "reason_given": reason, "os_user": os_user, "principal": principal, "boot": case.boot}
     if row.status is Status.PREPARED and row.open_attempts == 0:
         if row.reason == Reason.EVIDENCE_BEFORE_DISPATCH:
             return (quarantine(case, Reason.CONFLICTING_EVIDENCE, data),)
@@ -104,11 +109,11 @@ def decide_cancel(case: Case, actor: str, reason: str, os_user: str) -> tuple[Ev
     raise TransitionRefusedError(row.operation_id, row.status, "cancel", why)
 
 
-def decide_stop_request(case: Case, actor: str, reason: str, os_user: str) -> tuple[Event, ...]:
+def decide_stop_request(case: Case, actor: str, reason: str, os_user: str, principal: str = "") -> tuple[Event, ...]:
     """Ask the owner to stop a running handler. Raises TransitionRefusedError for any status but dispatched."""
     if case.row.status is not Status.DISPATCHED:
         raise TransitionRefusedError(case.row.operation_id, case.row.status, "stop", "no handler is running")
-    data = {"actor": actor, "reason_given": reason, "os_user": os_user, "boot": case.boot}
+    data = {"actor": actor, "reason_given": reason, "os_user": os_user, "principal": principal, "boot": case.boot}
     return (case.event(EventType.STOP_REQUESTED, data=data),)
 
 

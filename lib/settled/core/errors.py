@@ -155,6 +155,16 @@ class TransitionRefusedError(SettledError):
         self.operation_id, self.status, self.wanted, self.why = operation_id, status, wanted, why
 
 
+class NotAuthenticatedError(SettledError):
+    """The host could not tell who acts, so that nobody's decision is recorded."""
+
+    exit_code = 4
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"who acts could not be authenticated: {why}. Nothing was changed. Sign in as yourself, then decide again.")
+        self.why = why
+
+
 class UnresolvedError(SettledError):
     """The outcome is not known yet, so that there is no result to read."""
 

@@ -39,6 +39,9 @@ class Limits:
     operation_id_max: int = 500
     priority_max: int = 1000
 
+    proposal_expires_seconds: float = 86_400.0
+    approval_expires_seconds: float = 604_800.0
+
     busy_timeout_seconds: float = 5.0
     wal_pages: int = 4000
     sweep_history_max: int = 1000

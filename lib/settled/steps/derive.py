@@ -9,7 +9,7 @@ from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
-from settled.steps.submit import Order, check_order
+from settled.steps.submit import Order, check_order, deadline_of
 from settled.store.reads import read_row
 from settled.store.requests import identity_digest, set_derived
 from settled.store.transaction import Transaction
@@ -59,12 +59,14 @@ def _record(shell: Shell, transaction: Transaction, seen: Row, order: Order | No
         "provider_reference": order.provider_reference,
         "fingerprint": order.fingerprint,
     }
-    digest = identity_digest(row._replace(derived=1, **facts))  # what was derived is bound into the chain, as a submission is
+    deadline_us = deadline_of(shell, order, now, row.deadline_us)
+    # What was derived is bound into the chain, as a submission is.
+    digest = identity_digest(row._replace(derived=1, deadline_us=deadline_us, **facts))
     data = {"terms": shell.keep_terms(transaction, terms), "request": digest, **facts}
     derived = record(transaction, [Move(row, [Event(EventType.DERIVED, Status.PREPARED, 0, now.wall_us, data)])])[0].row
     if derived is None:
         return
-    set_derived(transaction, derived.id, facts)
+    set_derived(transaction, derived.id, facts, deadline_us)
     row = read_row(transaction, seen.id)
     if order.needs_approval:
         held = Event(EventType.HELD, Status.PREPARED, 0, now.wall_us, {"reason": Reason.AWAITING_APPROVAL})

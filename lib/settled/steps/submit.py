@@ -114,7 +114,7 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
         derived=terms is not None,
         priority=order.priority,
         due_us=now.wall_us + order.delay_us,
-        deadline_us=order.deadline_us,
+        deadline_us=deadline_of(shell, order, now),
         terms=None if terms is None else shell.keep_terms(transaction, terms),
         arguments=shell.codec.encode(order.arguments),
         metadata=order.metadata,
@@ -135,6 +135,14 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
     if row.provider_reference is not None:
         row = attach_waiting(shell, transaction, row, now)
     return Stored(row, True)
+
+
+def deadline_of(shell: Shell, order: Order, now: Moment, known_us: int | None = None) -> int | None:
+    """Return the deadline of a request: what waits for an approval expires, whether its submitter says when or not."""
+    deadline_us = order.deadline_us if known_us is None else known_us
+    if deadline_us is None and order.needs_approval:
+        return now.wall_us + shell.rules.approval_expires_us
+    return deadline_us
 
 
 def _same_by_name(shell: Shell, transaction: Transaction, order: Order, conflict: OperationConflictError) -> Row | None:

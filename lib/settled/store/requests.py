@@ -178,12 +178,12 @@ def _literal(value: Status | int | None) -> str:
     return "NULL" if value is None else str(value)
 
 
-def set_derived(transaction: Transaction, row_id: int, facts: dict[str, Any]) -> None:
+def set_derived(transaction: Transaction, row_id: int, facts: dict[str, Any], deadline_us: int | None = None) -> None:
     """Fill in the identity columns of a row that was submitted by name, beside its event `derived`."""
-    transaction.run(_fill_in, row_id=row_id, **{f"new_{name}": value for name, value in facts.items()})
+    transaction.run(_fill_in, row_id=row_id, new_deadline_us=deadline_us, **{f"new_{name}": value for name, value in facts.items()})
 
 
 def _fill_in() -> sa.ClauseElement:
-    names = ("contract_version", "queue", "risk", "provider_key", "provider_reference", "fingerprint")
+    names = ("contract_version", "queue", "risk", "provider_key", "provider_reference", "fingerprint", "deadline_us")
     values = {"derived": 1, **{name: named(f"new_{name}") for name in names}}
     return sa.update(operation).where(operation.c.id == named("row_id")).values(values)

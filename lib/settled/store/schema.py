@@ -137,6 +137,8 @@ event = sa.Table(
     **_STRICT,
 )
 
+_partial("ix_event_proposed", sa.text("type = 'proposed'"), event.c.operation)
+
 seal = sa.Table(
     "seal",
     metadata,
