@@ -35,7 +35,7 @@ def test_a_second_person_approves_what_a_first_one_proposed(terminal: Terminal, 
     number = str(said["proposal"])
     assert f"settled quarantine approve pay:1 --proposal {number}" in said["next"]
     (pending,) = terminal.json("quarantine", "list", "--pending")
-    assert (pending["operation_id"], pending["proposal"], pending["verb"], pending["proposed_by"]) == ("pay:1", said["proposal"], "confirm", "ana")
+    assert [pending[name] for name in ("operation_id", "proposal", "verb", "proposed_by")] == ["pay:1", said["proposal"], "confirm", "ana"]
     again = quarantine(terminal, "propose", "reject", "pay:1", *FACTS, "--expected-version", "4")
     assert again.code == 4 and "decline" in again.err
     for words, code, says in (
@@ -138,8 +138,9 @@ def test_many_are_decided_only_as_they_were_counted(terminal: Terminal, app: App
 def test_no_retry_of_an_unknown_outcome_is_authorized_in_bulk(terminal: Terminal, app: App) -> None:
     assert not [one for one in terminal("quarantine", "--help").out.split() if one.startswith("authorize-") and one.endswith("all")]
     terminal.lost(app)
-    for words in (("authorize-retry", "--contract", "pay"), ("authorize-retry-all", "--contract", "pay"), ("authorize-retry", "pay:1", "pay:2")):
-        assert quarantine(terminal, *words, *FACTS).code == 2
+    one, all_of_them = "authorize-retry", "authorize-retry-all"
+    for verb, *words in ((one, "--contract", "pay"), (all_of_them, "--risk", "high"), (one, "pay:1", "pay:2")):
+        assert quarantine(terminal, verb, *words, *FACTS).code == 2
     assert app.get("pay:1").status is Status.QUARANTINED
 
 
