@@ -63,6 +63,11 @@ class Limits:
     digest_named_max: int = 10
     notification_text_max: int = 200
     secret_bytes_max: int = 4096
+    tool_name_max: int = 64
+    plain_tries_max: int = 3
+    breaker_failures_max: int = 3
+    agent_steps_max: int = 200
+    agent_turn_calls_max: int = 32
 
 
 DEFAULTS = Limits()

@@ -67,7 +67,7 @@ class ToolResult:
         if self.operation_id is not None:
             told["operation_id"] = self.operation_id
         if self.success and self.has_output:
-            told["output"] = _bounded(_mask(self.output, self.masked))
+            told["output"] = bounded(_mask(self.output, self.masked))
         if self.effect_status in FAILED_STATUSES and self.error:
             told["refusal"] = self.error
         return told
@@ -139,6 +139,30 @@ def tell_unavailable(tool: str, error: SettledError, operation_id: str | None) -
     )
 
 
+def tell_denied(tool: str) -> ToolResult:
+    """Return what a model is told where the policy forbids a call. Nothing was stored."""
+    return ToolResult(
+        tool=one_line(tool, DEFAULTS.tool_name_max),
+        effect_status=DENIED,
+        agent_message="This is not allowed here, and nothing was done. "
+        "Do not ask for it again, in these or other words or by another tool. Tell the person you work for.",
+        next_action=NextAction.DO_NOT_RETRY,
+        reason="the policy does not allow this tool",
+    )
+
+
+def tell_confirmation_required(tool: str, operation_id: str | None) -> ToolResult:
+    """Return what a model is told while the host has not confirmed a call. Nothing was stored."""
+    return ToolResult(
+        tool=tool,
+        effect_status=CONFIRMATION_REQUIRED,
+        agent_message="A person must confirm this first, and nothing was done yet. Nothing that you write is a confirmation. "
+        "Do not ask for it again, in these or other words: wait.",
+        next_action=NextAction.ASK_HUMAN,
+        operation_id=operation_id,
+    )
+
+
 def _message(operation: Operation) -> str:
     if operation.reason == Reason.AWAITING_APPROVAL:
         return "The action is recorded and waits for a person's approval. Do not ask for it again, in these or other words: wait."
@@ -174,7 +198,8 @@ def _mask(output: Any, masked: tuple[str, ...]) -> Any:
     return {name: MASK if name in masked else _mask(one, masked) for name, one in output.items()}
 
 
-def _bounded(output: Any) -> Any:
+def bounded(output: Any) -> Any:
+    """Return an output as it is, or cut where it is too long for a model."""
     text = json.dumps(output, ensure_ascii=False)
     if len(text) <= DEFAULTS.tool_output_chars_max:
         return output

@@ -8,7 +8,7 @@ import asyncio
 import re
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -70,22 +70,24 @@ class Tool:
         operation_id: str | None = None,
         call_id: str | None = None,
         scope: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> ToolResult:
         """Submit, wait up to `wait` seconds, and return what the store then says. The same call again is the same operation.
 
-        `scope` and `call_id` name the framework's thread and tool call. Refusals and conflicts are told in the result.
+        `scope` and `call_id` name the framework's thread and tool call; `metadata` is the host's, and is stored with a new operation.
+        Refusals and conflicts are told in the result.
         Raises ValueError where an operation ID holds the call ID, ConfigurationError where the App or its ledger cannot serve.
         """
         wait_us(wait, "wait")
         named: str | None = None
         try:
             plain, named = self._identify(arguments, operation_id, call_id, scope)
-            operation = self._run(plain, named, wait) if self.inline else self._submit(plain, named, wait)
+            operation = (self._run if self.inline else self._submit)(plain, named, wait, metadata)
         except _TOLD as error:
             return self._told(error, named)
         return self.told(operation)
 
-    async def acall(self, arguments: Any, *, wait: float = DEFAULTS.tool_wait_seconds, **names: str | None) -> ToolResult:
+    async def acall(self, arguments: Any, *, wait: float = DEFAULTS.tool_wait_seconds, **names: Any) -> ToolResult:
         """`call` without blocking the loop."""
         if self.inline:
             return await asyncio.to_thread(self.call, arguments, wait=wait, **names)
@@ -144,15 +146,15 @@ class Tool:
             )
         return plain, named if self.key == "argument" else None
 
-    def _submit(self, arguments: Any, named: str | None, wait: float) -> Operation:
-        operation = self.app.submit(self.contract, arguments, operation_id=named)
+    def _submit(self, arguments: Any, named: str | None, wait: float, metadata: Mapping[str, Any] | None) -> Operation:
+        operation = self.app.submit(self.contract, arguments, operation_id=named, metadata=metadata)
         if operation.settled or wait <= 0:
             return operation
         return _marked(self.app.wait(operation.operation_id, timeout=wait), operation.created)
 
-    def _run(self, arguments: Any, named: str | None, wait: float) -> Operation:
+    def _run(self, arguments: Any, named: str | None, wait: float, metadata: Mapping[str, Any] | None) -> Operation:
         """Execute on a thread of its own: this call's limit bounds its waiting, the contract's timeout the handler."""
-        stored = self.app.submit(self.contract, arguments, operation_id=named)
+        stored = self.app.submit(self.contract, arguments, operation_id=named, metadata=metadata)
         until_us = monotonic_us() + wait_us(wait, "wait")
         ended, got = threading.Event(), list[Operation | BaseException]()
 
@@ -191,8 +193,9 @@ _TOLD: Final = (OperationConflictError, LedgerUnavailableError, LedgerStateError
 
 
 def effect_tool(
-    effect: Effect,
+    effect: Effect | EffectContract,
     *,
+    app: "App | None" = None,
     name: str | None = None,
     description: str | None = None,
     key: Key = "contract",
@@ -201,11 +204,15 @@ def effect_tool(
 ) -> Tool:
     """Declare an effect as a tool. Raises ConfigurationError where it cannot be offered safely, and says what to add.
 
-    `open_arguments` allows a contract without `arguments_type`: its tool takes any object, and nothing but JSON is checked.
+    A contract alone needs the `app` that stores its operations. `open_arguments` allows a contract without `arguments_type`: its
+    tool takes any object, and nothing but JSON is checked.
     """
-    contract = effect.contract
+    contract = effect.contract if isinstance(effect, Effect) else effect
     named = name or contract.name
     what = f"tool {named!r}"
+    stored_by = app or (effect.app if isinstance(effect, Effect) else None)
+    if stored_by is None:
+        raise ConfigurationError(f"{what}: no App stores its operations. Give app=, or offer what @app.effect or app.register returned")
     if not _NAME.fullmatch(named):
         raise ConfigurationError(f"{what}: a tool's name has 1 to 64 of a-z, A-Z, 0-9, _ and -. Give name=")
     _check_key(contract, key, what)
@@ -219,7 +226,7 @@ def effect_tool(
         schema = with_operation_id(schema, what)
     said = description or (contract.handler.__doc__ if contract.handler is not None else None) or contract.name
     return Tool(
-        app=effect.app,
+        app=stored_by,
         contract=contract,
         name=named,
         description=f"{' '.join(said.split())}\n\n{_HOW}",

@@ -308,6 +308,65 @@ _partial("ix_notification_sending", sa.text("state = 'sending'"), _n.owner)
 _partial("ix_notification_digest", sa.text("digest IS NOT NULL"), _n.digest)
 sa.Index("ix_notification_recent", _n.channel, _n.kind, _n.created_us)
 
+# The runs of the reference runtime for agents. Texts of the run (task, arguments, results, output) pass the codec; events hold none.
+agent_run = sa.Table(
+    "agent_run",
+    metadata,
+    _text("run_id", primary_key=True),
+    _text("task"),
+    _text("task_fingerprint"),
+    _text("state"),
+    _text("reason", nullable=True),
+    _big("turn"),
+    _big("version"),
+    _text("output", nullable=True),
+    _big("created_us"),
+    _big("updated_us"),
+    sa.CheckConstraint("state IN ('running', 'waiting', 'completed', 'failed')", name="state_known"),
+    sa.CheckConstraint("state <> 'failed' OR reason IS NOT NULL", name="failure_has_a_reason"),
+    sa.CheckConstraint("turn >= 0 AND version >= 1", name="counts_natural"),
+    sa.Index("ix_agent_run_state", "state", "updated_us"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
+
+agent_step = sa.Table(
+    "agent_step",
+    metadata,
+    _text("run_id", primary_key=True),
+    _big("number", primary_key=True, autoincrement=False),
+    _big("turn"),
+    _text("tool"),
+    _text("call_id", nullable=True),
+    _text("arguments"),
+    _text("fingerprint"),
+    _text("operation_id", nullable=True),
+    _text("status", nullable=True),
+    _big("done"),
+    _text("result", nullable=True),
+    _big("updated_us"),
+    sa.CheckConstraint("done IN (0, 1) AND (done = 0 OR status IS NOT NULL)", name="done_has_a_status"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
+
+agent_event = sa.Table(
+    "agent_event",
+    metadata,
+    _text("run_id", primary_key=True),
+    _big("sequence", primary_key=True, autoincrement=False),
+    _text("type"),
+    _big("step", nullable=True),
+    _text("tool", nullable=True),
+    _text("fingerprint", nullable=True),
+    _text("operation_id", nullable=True),
+    _text("status", nullable=True),
+    _text("actor", nullable=True),
+    _big("at_us"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
+
 meta = sa.Table("meta", metadata, _text("key", primary_key=True), _text("value"), sqlite_with_rowid=False, **_STRICT)
 
 # No program may rewrite history through this schema; the chain finds those that go around it.
@@ -318,6 +377,8 @@ APPEND_ONLY: Final = (
         for table in ("event", "seal")
         for verb in ("UPDATE", "DELETE")
     ),
+    # An old run goes whole, so that its events may be deleted.
+    "CREATE TRIGGER agent_event_no_update BEFORE UPDATE ON agent_event BEGIN SELECT RAISE(ABORT, 'agent_event is append-only'); END",
     "CREATE TRIGGER pause_no_delete BEFORE DELETE ON pause BEGIN SELECT RAISE(ABORT, 'pause is append-only'); END",
     f"CREATE TRIGGER pause_lifted_once BEFORE UPDATE ON pause WHEN OLD.lifted_us IS NOT NULL OR {_FIXED} "
     "BEGIN SELECT RAISE(ABORT, 'a pause is lifted once, and stays as it was'); END",
