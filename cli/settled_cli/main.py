@@ -25,7 +25,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "sweep": ("settled_cli.commands.sweep:sweep", "Run a sweep once, or see what sweeps did."),
     "pause": ("settled_cli.commands.pause:pause", "Hold back a contract, a queue or everything from dispatch."),
     "resume": ("settled_cli.commands.pause:resume", "Lift a pause."),
-    "db": ("settled_cli.commands.db:db", "Upgrade, check, adopt or read the ledger."),
+    "db": ("settled_cli.commands.db:db", "Upgrade, check, back up, restore, adopt or read the ledger."),
     "audit": ("settled_cli.commands.audit:audit", "Verify the chain of events, print its head, export it."),
     "evidence": ("settled_cli.commands.evidence:evidence", "Add what a provider told you."),
     "test": ("settled_cli.commands.test:test", "Run a safety suite."),

@@ -45,6 +45,13 @@ def open_app(invocation: Invocation) -> App:
     return closed_in_the_end(app)
 
 
+def open_app_for(invocation: Invocation, path: Path) -> App:
+    """Return an app without contracts for a ledger that may not be there."""
+    app = App(str(path))
+    app.settings_file = load(invocation).config_file
+    return closed_in_the_end(app)
+
+
 def missing(path: Path) -> ConfigurationError:
     """Return the error for a ledger that is not there."""
     return ConfigurationError(f"there is no ledger at {path}. Nothing was created. Run: settled init --database {path}")

@@ -10,7 +10,7 @@ from settled.core.moment import SECOND_US
 from settled.execution.incarnation import lock_is_free
 from settled.store import workers
 from settled.store.workers import WorkerRow
-from settled_cli.invocation import Invocation
+from settled_cli.invocation import Invocation, Refused
 from settled_cli.opening import open_app
 
 SEEN_LATELY_SECONDS: Final = 300
@@ -62,3 +62,23 @@ def seen_lately(invocation: Invocation) -> list[WorkerRow]:
         for one in known
         if one.boot_id == boot_id_short() and one.seen_us >= since_us and Path(one.lock_path).parent.resolve() == here
     ]
+
+
+def refuse_beside_others(invocation: Invocation, path: Path, verb: str) -> None:
+    """Raise Refused beside a live worker or caller; found by locks, without opening the ledger.
+
+    Without a run directory there is no lock to be found, and a worker may hold one in a directory that somebody removed: the
+    ledger then says who was there lately.
+    """
+    run_directory = path.with_name(path.name + ".run")
+    if path.exists() and not run_directory.is_dir() and (lately := seen_lately(invocation)):
+        pids = ", ".join(str(one.pid) for one in lately)
+        raise Refused(
+            f"the run directory {run_directory} is missing, and pid {pids} had the ledger {path} in use a few minutes ago: db {verb} is "
+            f"refused. Nothing was changed. Stop them, then wait {SEEN_LATELY_SECONDS // 60} minutes"
+        )
+    held = held_locks(run_directory)
+    if held:
+        raise Refused(
+            f"{len(held)} workers or callers have the ledger {path} in use: db {verb} is refused. Nothing was changed. Stop them first"
+        )

@@ -19,7 +19,7 @@ from settled.core.proposal import VERBS, Proposal, Verb
 from settled.core.words import Status
 from settled.doorbell import ring_all
 from settled.effect import Effect
-from settled.operation import Operation
+from settled.operation import Operation, at
 from settled.shell import Codec, PlainCodec, Shell
 from settled.steps import attend, awaiting, notice, pausing, propose, resolve, show
 from settled.steps.awaiting import Waiting
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from settled.inline import Inline
+    from settled.steps.restore import Restored
+    from settled.store.backup import Backup
 
 F = TypeVar("F", bound=Callable[..., Any])
 Named = str | Effect | EffectContract
@@ -463,6 +465,30 @@ class App:
         from settled.steps.adopt import adopt
 
         return adopt(self.shell, reason, moved=moved)
+
+    def backup(self, target: "str | os.PathLike[str]", *, progress: Callable[[int, int], None] | None = None) -> "Backup":
+        """Copy the ledger, while it is in use, to a new file or into a folder; return what was made.
+
+        `progress` is told of pages done and pages in all. Nothing is ever overwritten.
+        """
+        from settled.store.backup import back_up
+
+        return back_up(self.ledger, Path(target), stamp=self.stamp(), progress=progress)
+
+    def restore(
+        self, backup: "str | os.PathLike[str]", *, reason: str, progress: Callable[[int, int], None] | None = None
+    ) -> "Restored":
+        """Replace the ledger by a backup. Nothing is dispatched from it before `adopt`, and every unsettled operation is unknown.
+
+        Stop every worker and every program that submits first; the old ledger is set aside, not removed.
+        """
+        from settled.steps.restore import restore
+
+        return restore(self.shell, Path(backup), reason, stamp=self.stamp(), progress=progress)
+
+    def stamp(self) -> str:
+        """Return this moment for the name of a file."""
+        return at(self._clock.now().wall_us).strftime("%Y%m%dT%H%M%SZ")
 
     # ------------------------------------------------------------------ within
 

@@ -12,6 +12,7 @@ from settled.core.decide_claim import decide_deadline
 from settled.core.decide_unknown import decide_escalation
 from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
+from settled.core.moment import SECOND_US
 from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.derive import derive_waiting
@@ -19,7 +20,9 @@ from settled.steps.escalate import Escalated
 from settled.steps.readable import put_aside
 from settled.steps.reconcile import Asking, prepare_probes
 from settled.steps.recover import Examiner, clear_away, recover_leases
+from settled.steps.retain import FOR_EVER, Retention, purge_old
 from settled.store import waiting, workers
+from settled.store.inbox import find_older, take
 from settled.store.maintenance import checkpoint
 from settled.store.reads import read_row
 from settled.store.transaction import Transaction
@@ -49,6 +52,7 @@ class Sweeper:
     ask: Ask
     probe_room: Callable[[], int]
     tell: Callable[[], Escalated] = lambda: Escalated(0, 0)
+    retain: Callable[[], Retention] = lambda: FOR_EVER
     _due: DueClock = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,20 +119,40 @@ class Sweeper:
         )
 
     def checkpoint(self) -> Swept:
-        """Move the write-ahead log back into the database."""
-        checkpoint(self.shell.ledger)
+        """Move the write-ahead log back into the database, and tell of a reader that keeps it from that."""
+        done = checkpoint(self.shell.ledger)
+        if done.behind and done.log_bytes > self.shell.limits.wal_bytes_max:
+            log.warning("sweep.log_held_back", sweep="checkpoint", log_bytes=done.log_bytes, pages_behind=done.behind)
         return Swept(1)
 
     def retention(self) -> Swept:
+        """Remove texts, and evidence for nobody, that are older than is kept; then files of incarnations that are long gone."""
+        purged = purge_old(self.shell, self.retain(), batches_max=self.shell.limits.purge_batches_max)
+        dropped, cleared = self._drop_evidence(), self._clear_files()
+        if purged.purged or dropped:
+            log.info("sweep.purged", sweep="retention", operations=purged.purged, evidence=dropped)
+        return Swept(purged.examined + dropped + cleared, purged.purged + dropped + cleared)
+
+    def _drop_evidence(self) -> int:
+        """Give up evidence that has waited too long for an operation that nobody submitted."""
+        before_us = self._due.wall_us(self.shell.clock.now()) - round(self.shell.limits.inbox_seconds * SECOND_US)
+        with self.shell.ledger.read() as transaction:
+            old = find_older(transaction, before_us, self.shell.limits.batch_max)
+        if old:
+            with self.shell.ledger.write() as transaction:
+                take(transaction, old)
+        return len(old)
+
+    def _clear_files(self) -> int:
         """Remove the files of incarnations that have ended and that no open attempt speaks of any more."""
         with self.shell.ledger.read() as transaction:
             if waiting.find_unfenced(transaction, 0, 1):
-                return Swept()
+                return 0
             owners = set(waiting.lease_owners(transaction)) | {self.me}
             over = [one for one in workers.over(transaction, self.shell.limits.batch_max) if one.id not in owners]
         for one in over:
             clear_away(one)
-        return Swept(len(over), len(over))
+        return len(over)
 
     def _decide_each(
         self,

@@ -1,6 +1,7 @@
-"""What settings change of the terms of contracts: how long and how often we ask, never what we believe."""
+"""What settings change of contracts: how long and how often we ask, how long texts are kept; never what we believe."""
 
 from settled.config.settings import Settings
+from settled.steps.retain import Retention
 
 
 def overrides_of(settings: Settings) -> dict[str, dict[str, float | int]]:
@@ -17,3 +18,9 @@ def overrides_of(settings: Settings) -> dict[str, dict[str, float | int]]:
             change["unknown_age_max_us"] = round(chosen.unknown_age_max_seconds * 1_000_000)
         changes[name] = change
     return changes
+
+
+def retention_of(settings: Settings) -> Retention:
+    """Return how long the settings keep the texts of settled operations."""
+    own = {name: chosen.payload_seconds for name, chosen in settings.contracts.items() if chosen.payload_seconds is not None}
+    return Retention(payload_seconds=settings.retention.payload_seconds, contracts=own)

@@ -38,7 +38,7 @@ from settled_worker.schedule import RunLog, Schedule
 from settled_worker.standing import Standing
 from settled_worker.sweeps import Sweeper
 from settled_worker.telling import Telling
-from settled_worker.terms import overrides_of
+from settled_worker.terms import overrides_of, retention_of
 from settled_worker.wake import Wake
 
 log = get_log("settled.worker")
@@ -158,6 +158,7 @@ class Worker:
             ask=self._ask,
             probe_room=self._execution.free_probes,
             tell=self._escalation.tick,
+            retain=lambda: retention_of(self._settings),
         )
         self._runs = RunLog(self._shell.ledger, self._clock)
         self._schedule = Schedule(self._settings.sweeps, self._runs, self._sweeper.run)

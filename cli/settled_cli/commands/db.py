@@ -1,4 +1,4 @@
-"""`settled db`: upgrade, check, adopt or read the ledger."""
+"""`settled db`: upgrade, check, back up, restore, adopt or read the ledger."""
 
 from pathlib import Path
 
@@ -8,16 +8,17 @@ from settled.store.creation import Journal
 from settled.store.journal import set_journal
 from settled.store.revisions import upgrade as upgrade_schema
 from settled_cli.commands.audit import check as audit_check
-from settled_cli.invocation import Invocation, Refused, Verbs, usage_errors
+from settled_cli.commands.data import backup, checkpoint, purge, restore
+from settled_cli.invocation import Invocation, Verbs, usage_errors
 from settled_cli.opening import ledger_file, missing, open_app
 from settled_cli.render import emit
 from settled_cli.sql_shell import run_shell
-from settled_cli.workers import SEEN_LATELY_SECONDS, held_locks, seen_lately
+from settled_cli.workers import refuse_beside_others
 
 
 @click.group(cls=Verbs)
 def db() -> None:
-    """Upgrade, check, adopt or read the ledger."""
+    """Upgrade, check, back up, restore, adopt or read the ledger."""
 
 
 @db.command()
@@ -73,24 +74,13 @@ def shell(ctx: click.Context, read_only: bool, sql: str | None) -> None:
 
 
 def _alone(invocation: Invocation, verb: str) -> Path:
-    """Return the ledger's path. Raises Refused beside a live worker or caller; found by locks, without opening the ledger.
-
-    Without a run directory there is no lock to be found, and a worker may hold one in a directory that somebody removed: the
-    ledger then says who was there lately.
-    """
+    """Return the ledger's path. Raises Refused beside a live worker or caller."""
     path = ledger_file(invocation)
     if not path.exists():
         raise missing(path)
-    run_directory = path.with_name(path.name + ".run")
-    if not run_directory.is_dir() and (lately := seen_lately(invocation)):
-        pids = ", ".join(str(one.pid) for one in lately)
-        raise Refused(
-            f"the run directory {run_directory} is missing, and pid {pids} had the ledger {path} in use a few minutes ago: db {verb} is "
-            f"refused. Nothing was changed. Stop them, then wait {SEEN_LATELY_SECONDS // 60} minutes"
-        )
-    held = held_locks(run_directory)
-    if held:
-        raise Refused(
-            f"{len(held)} workers or callers have the ledger {path} in use: db {verb} is refused. Nothing was changed. Stop them first"
-        )
+    refuse_beside_others(invocation, path, verb)
     return path
+
+
+for command in (backup, restore, purge, checkpoint):
+    db.add_command(command)

@@ -103,6 +103,15 @@ class ContractSettings(Section):
     probe_interval_seconds: Seconds | None = None
     probe_attempts_max: Count | None = None
     unknown_age_max_seconds: Seconds | None = None
+    payload_seconds: Seconds | None = None
+    """How long arguments and outputs are kept after the end. None: as `retention.payload_seconds` says."""
+
+
+class RetentionSettings(Section):
+    """What the retention sweep removes of settled operations. Identity, fingerprint, events and chain stay for ever."""
+
+    payload_seconds: Seconds | None = None
+    """How long arguments and outputs are kept after the end. None: for ever."""
 
 
 class LimitsSettings(Section):
@@ -151,6 +160,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     sweeps: SweepsSettings = SweepsSettings.model_validate({})
     contracts: dict[str, ContractSettings] = {}
+    retention: RetentionSettings = RetentionSettings()
     limits: LimitsSettings = LimitsSettings()
     escalation: EscalationSettings = EscalationSettings()
     logs: LogsSettings = LogsSettings()

@@ -8,7 +8,7 @@ from settled.core.errors import SettledError
 from settled.shell import Shell
 from settled.steps.resolve import note_text, os_user
 from settled.store.binding import binding_of
-from settled.store.notes import note_adoption, write_note
+from settled.store.notes import note_adoption, take_restored, write_note
 from settled.store.reads import find_unsettled
 from settled.store.writer import Move, record
 
@@ -32,7 +32,8 @@ def adopt(shell: Shell, reason: str, *, moved: bool) -> int:
     with shell.ledger.write() as transaction:
         now, who = shell.clock.now(), os_user()
         after_id = 0
-        while not moved and (rows := find_unsettled(transaction, after_id, shell.limits.batch_max)):
+        stays = take_restored(transaction) or moved  # a restoration has marked them, and what came after it is no part of the copy
+        while not stays and (rows := find_unsettled(transaction, after_id, shell.limits.batch_max)):
             moves = [Move(row, decide_restored(shell.full_case(transaction, row, now), reason, who)) for row in rows]
             record(transaction, moves)
             marked += len(rows)

@@ -17,6 +17,7 @@ from settled.steps.outputs import digest
 from settled.steps.persons import decision_of, note_text, os_user, said_by, who_acts
 from settled.steps.rules import needs_two
 from settled.store.reads import find_row
+from settled.store.retention import has_arguments
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 
@@ -129,7 +130,13 @@ def write_decision(shell: Shell, operation_id: str, verb: str, decides: Decide, 
 
 
 def record_decision(transaction: Transaction, row: Row, verb: str, events: Sequence[Event], outputs: Mapping[int, str]) -> Row:
-    """Record what a person decided. Raises TransitionRefusedError where the row was moved at the same moment."""
+    """Record what a person decided.
+
+    Raises TransitionRefusedError where the row was moved at the same moment, and for a retry of what has no arguments any more.
+    """
+    retries = any(event.type is EventType.OPERATOR_RETRY_AUTHORIZED for event in events)
+    if retries and not has_arguments(transaction, row.id):
+        raise TransitionRefusedError(row.operation_id, row.status, verb, "its arguments were purged, so that nothing could be sent")
     done = record(transaction, [Move(row, events, outputs)])[0]
     if done.error is not None:
         raise done.error

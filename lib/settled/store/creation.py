@@ -58,10 +58,10 @@ def _make(path: Path, access: Access, wanted: Journal, *, required: bool, at_us:
         _make_empty(building, access)
         mode = _build(building, path, wanted, required=required, at_us=at_us, module=module)
         make_run_directory(path, access)
-        if not _put_in_place(building, path):
+        if not put_in_place(building, path):
             return _existing(path, module)
     finally:
-        _remove(building)
+        remove_built(building)
     return Created(path, True, mode)
 
 
@@ -128,7 +128,7 @@ def ask_for_journal(driver: Any, wanted: Journal) -> str:
     return str(driver.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0]).lower()
 
 
-def _put_in_place(building: Path, path: Path) -> bool:
+def put_in_place(building: Path, path: Path) -> bool:
     """Give the finished file its name; return False where that name is taken."""
     try:
         os.link(building, path)
@@ -147,7 +147,8 @@ def _put_in_place(building: Path, path: Path) -> bool:
     return True
 
 
-def _remove(building: Path) -> None:
+def remove_built(building: Path) -> None:
+    """Remove what was built under another name, and what SQLite made beside it."""
     for suffix in _BESIDE:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{building}{suffix}")

@@ -77,8 +77,9 @@ def make_engine(path: Path, busy_timeout_seconds: float, module: ModuleType | No
         cursor = connection.cursor()
         # synchronous=FULL: a dispatch mark lost in a power cut would be a second effect
         # wal_autocheckpoint: every commit rewrites the same few pages, and a later checkpoint copies each of them once
-        wal = f"wal_autocheckpoint={DEFAULTS.wal_pages}"
-        for pragma in (f"busy_timeout={busy_ms}", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", wal):
+        # journal_size_limit: what one long reader made the log grow to is given back once it starts anew
+        wal = (f"wal_autocheckpoint={DEFAULTS.wal_pages}", f"journal_size_limit={DEFAULTS.wal_bytes_max}")
+        for pragma in (f"busy_timeout={busy_ms}", "synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", *wal):
             cursor.execute(f"PRAGMA {pragma}").fetchall()
         cursor.close()
 

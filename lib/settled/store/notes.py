@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from settled.store.prepared import named
 from settled.store.schema import meta
 from settled.store.transaction import Transaction
+
+_MARKED: Final = "restored_marked"
 
 
 def read_note(transaction: Transaction, key: str) -> str | None:
@@ -29,6 +31,23 @@ def note_adoption(transaction: Transaction, facts: Mapping[str, Any]) -> None:
     while read_note(transaction, f"adoption:{number}") is not None:
         number += 1
     write_note(transaction, f"adoption:{number}", json.dumps(facts, sort_keys=True, ensure_ascii=False))
+
+
+def note_restoration(transaction: Transaction, facts: Mapping[str, Any]) -> None:
+    """Keep where the ledger was restored from, when and why, and that its operations are marked already."""
+    number = 1
+    while read_note(transaction, f"restoration:{number}") is not None:
+        number += 1
+    write_note(transaction, f"restoration:{number}", json.dumps(facts, sort_keys=True, ensure_ascii=False))
+    write_note(transaction, _MARKED, "yes")
+
+
+def take_restored(transaction: Transaction) -> bool:
+    """Return whether a restoration has marked the operations already, and forget it: the next adoption is of another copy."""
+    marked = read_note(transaction, _MARKED) == "yes"
+    if marked:
+        write_note(transaction, _MARKED, "no")
+    return marked
 
 
 def _value() -> sa.ClauseElement:

@@ -1,0 +1,67 @@
+"""Decide how long the texts of settled operations are kept, and remove what is older."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from settled.core.errors import ContractNotFoundError
+from settled.core.moment import SECOND_US
+from settled.shell import Shell
+from settled.store.pauses import known_contracts
+from settled.store.retention import Group, Purged, purge
+
+_DEFAULT: Final = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """For how many seconds arguments and outputs are kept after an operation was last updated; None: for ever.
+
+    `contracts` overrules `payload_seconds` for the contracts that it names.
+    """
+
+    payload_seconds: float | None = None
+    contracts: Mapping[str, float] = field(default_factory=dict)
+
+    def groups(self, now_us: int) -> list[Group]:
+        """Return what may be purged at a moment: a group for each contract of its own age, one for all others."""
+        named = frozenset(self.contracts)
+        groups = [Group(name, _before(now_us, seconds), frozenset({name})) for name, seconds in sorted(self.contracts.items())]
+        if self.payload_seconds is not None:
+            groups.append(Group(_DEFAULT, _before(now_us, self.payload_seconds), None, named))
+        return groups
+
+
+FOR_EVER: Final = Retention()
+
+
+def purge_old(shell: Shell, retention: Retention, *, batches_max: int) -> Purged:
+    """Purge what is older than the settings keep, some batches of each group; the rest is for the next sweep."""
+    examined = purged = 0
+    for group in retention.groups(shell.clock.now().wall_us):
+        done = purge(shell.ledger, group, batches_max=batches_max)
+        examined, purged = examined + done.examined, purged + done.purged
+    return Purged(examined, purged)
+
+
+def purge_by_hand(
+    shell: Shell,
+    older_than_seconds: float,
+    *,
+    contract: str | None,
+    dry_run: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> Purged:
+    """Purge what was settled longer ago, of one contract or of all. Raises ContractNotFoundError for a name nobody knows."""
+    if contract is not None:
+        with shell.ledger.read() as transaction:
+            known = known_contracts(transaction)
+        if contract not in known:
+            raise ContractNotFoundError(contract, tuple(known))
+    before_us = _before(shell.clock.now().wall_us, older_than_seconds)
+    group = Group("by hand", before_us, None if contract is None else frozenset({contract}))
+    return purge(shell.ledger, group, from_the_start=True, dry_run=dry_run, progress=progress)
+
+
+def _before(now_us: int, seconds: float) -> int:
+    return now_us - round(seconds * SECOND_US)
