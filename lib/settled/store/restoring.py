@@ -16,12 +16,13 @@ from settled.core.limits import DEFAULTS
 from settled.store.backup import DamagedFileError, Progress, check_copy, copy_database, open_alone
 from settled.store.creation import put_in_place, remove_built
 from settled.store.engine import check_place, check_readable, refuse_affected_wal
-from settled.store.failures import is_busy, is_full, is_not_a_database, translate
+from settled.store.failures import is_busy, is_full, not_a_database, translate
 from settled.store.holders import open_in
 from settled.store.places import make_run_directory
 from settled.store.revisions import HEAD
 from settled.store.sqlite_library import sqlite_module
 
+_MAGIC: Final = b"SQLite format 3\0"
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")
 
 
@@ -44,6 +45,9 @@ def restored_copy(backup: Path, path: Path, progress: Progress | None = None) ->
     if path.exists() and os.path.samefile(backup, path):
         raise RestoreRefusedError(f"{backup} is the ledger itself. Nothing was changed. Name a backup.")
     check_readable(backup)
+    with backup.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise not_a_database(backup)
     refuse_affected_wal(backup)
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} is not there. Nothing was changed. Make it first.")
@@ -140,8 +144,6 @@ def _copy(module: Any, backup: Path, building: Path, progress: Progress | None) 
     except module.Error as error:
         if is_full(error):
             raise translate(error, building) or error from error
-        if is_not_a_database(error):
-            raise SchemaMismatchError(None, HEAD, str(backup)) from error
         raise DamagedFileError(backup, [str(error)]) from error
 
 
