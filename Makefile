@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint promised promises bench clean
+.PHONY: help demo test check static ruff mypy imports lint promised promises bench matrix kills clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -51,6 +51,12 @@ promises: $(VENV)/.test  ## write docs/promises.md: each promise and the tests t
 
 bench: $(VENV)/.test  ## measure; figures say nothing about another machine
 	$(BIN)/python -m tests.bench.run
+
+matrix: $(VENV)/.test  ## kill at each point in each isolation against each destination, and count effects (ten minutes)
+	$(BIN)/python -m tests.worker.matrix
+
+kills: $(VENV)/.test  ## ten thousand attempts under random kills, and count what is left (fifteen minutes)
+	$(BIN)/python -m tests.lib.execution.kills 10000
 
 clean:  ## remove what the commands above made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -55,14 +55,20 @@ class Service:
     """One worker process, with all that it starts. `kill` ends all of it at once, as a service manager does with a cgroup."""
 
     def __init__(
-        self, place: "Place", *arguments: str, point: str | None = None, settings: Mapping[str, str] = {}, into: Path | None = None
+        self,
+        place: "Place",
+        *arguments: str,
+        point: str | None = None,
+        settings: Mapping[str, str] = {},
+        into: Path | None = None,
+        app: str = "effects:app",
     ) -> None:
         self.token = f"TEST_SERVICE={secrets.token_hex(8)}"
         self.log = place.folder / f"worker-{self.token[-16:]}.log"
         name, _, value = self.token.partition("=")
         environ = {**place.environ, **QUICK, **settings, name: value}
         script = [str(APPS / "crash.py"), point, "--"] if point else ["-m", "settled_cli.main"]
-        command = [sys.executable, *script, "worker", "run", "--app", "effects:app", *arguments]
+        command = [sys.executable, *script, "worker", "run", "--app", app, *arguments]
         command = command if into is None else enter(into, command)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=APPS, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

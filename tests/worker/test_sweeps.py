@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from settled import App
+from settled.clock import boot_us
 from settled.config.settings import SweepsSettings
 from settled.core.errors import LedgerUnavailableError
+from settled.execution.leftovers import watch_for_leftovers
 from settled.store import sweep_runs
 from settled.testing import VirtualClock
 from settled_worker.schedule import RunLog, Schedule, trigger_of
@@ -119,3 +121,25 @@ def test_a_sweep_that_is_switched_off_is_not_scheduled(app: App, clock: VirtualC
     eventually(lambda: len(ran) >= 3)
     schedule.close()
     assert set(ran) == {"leases"}
+
+
+def test_no_thread_of_the_schedule_is_taken_for_what_a_handler_left_behind(app: App, clock: VirtualClock) -> None:
+    """It began while a handler ran, or in the same tick: without a name of ours it would cost that attempt its fence for ever."""
+    inside, release = list[str](), threading.Event()
+
+    def sweep(name: str) -> Swept:
+        inside.append(threading.current_thread().name)
+        release.wait(10)
+        return Swept()
+
+    is_left = watch_for_leftovers(boot_us() - 1_000_000, None)
+    before = is_left()  # by other tests of this process
+    settings = SweepsSettings.model_validate({name: {"every_seconds": 0.02} for name in SWEEPS})
+    schedule = Schedule(settings, RunLog(app.ledger, clock), sweep)
+    schedule.start()
+    try:
+        eventually(lambda: len(inside) == len(SWEEPS))
+        assert is_left() == before
+    finally:
+        release.set()
+        schedule.close()

@@ -20,6 +20,7 @@ from settled.clock import Clock
 from settled.config.settings import SweepSettings, SweepsSettings
 from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
+from settled.execution.leftovers import OUR_THREADS
 from settled.logs import get_log
 from settled.store.ledger import Ledger
 from settled.store.sweep_runs import record_run
@@ -81,7 +82,7 @@ class Schedule:
         self._runs, self._sweep = runs, sweep
         self._scheduler = BackgroundScheduler(
             jobstores={"default": MemoryJobStore()},
-            executors={"default": ThreadPoolExecutor(len(SWEEPS))},
+            executors={"default": ThreadPoolExecutor(len(SWEEPS), {"thread_name_prefix": f"{OUR_THREADS}sweep"})},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone="UTC",
         )
@@ -92,8 +93,11 @@ class Schedule:
         self.follow(settings)
 
     def start(self) -> None:
-        """Start all schedules."""
+        """Start all schedules. Its threads bear our name, or one that begins later would be taken for what a handler left behind."""
         self._scheduler.start()
+        thread: Any = getattr(self._scheduler, "_thread", None)
+        if thread is not None:
+            thread.name = f"{OUR_THREADS}schedule"
 
     def follow(self, settings: SweepsSettings) -> None:
         """Take over schedules; one that did not change keeps its next run."""

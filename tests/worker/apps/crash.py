@@ -102,6 +102,26 @@ def in_a_thread() -> None:
     Deadlines._ask = ask_or_die  # type: ignore[method-assign]
 
 
+def around_the_record_of_all(before: Callable[..., None] | None, after: Callable[..., None] | None) -> None:
+    """As above, once so many handlers have ended as REPORTS says; until then their reports wait outside."""
+    wanted, ended = int(os.environ["REPORTS"]), list[Any]()
+
+    def step_between(self: Pump, now: Any, arrived: Any, **options: Any) -> Starts:
+        reports = list(arrived)
+        ended.extend(report for report in reports if report.job.kind is Kind.HANDLER)
+        others = [report for report in reports if report.job.kind is not Kind.HANDLER]
+        if len(ended) < wanted:
+            return step(self, now, others, **options)
+        if before:
+            before()
+        starts = step(self, now, [*others, *ended], **options)
+        if after:
+            after()
+        return starts
+
+    Pump.step = step_between  # type: ignore[method-assign]
+
+
 POINTS: dict[str, Callable[[], None]] = {
     "after-slot": lambda: after_the_slot(die),
     "after-claim": lambda: after_the_claim(die),
@@ -112,6 +132,8 @@ POINTS: dict[str, Callable[[], None]] = {
     "hang-pump": in_the_pump,
     "hang-sweep": in_a_sweep,
     "dead-thread": in_a_thread,
+    "before-record-of-all": lambda: around_the_record_of_all(die, None),
+    "after-record-of-all": lambda: around_the_record_of_all(None, die),
 }
 
 if __name__ == "__main__":
