@@ -27,7 +27,7 @@ class Presence:
         self.recorder = Recorder.create(self._recorder_path(), slots, self.incarnation.id, self.incarnation.boot_id)
         self._free = list(range(slots - 1, -1, -1))
         self._slots_lock = threading.Lock()
-        self._unclear: list[int] = []
+        self._spoilt: list[int] = []
         self._stopped = threading.Event()
         try:
             with shell.ledger.write() as transaction:
@@ -49,7 +49,7 @@ class Presence:
                 slot = self._free.pop()
                 if self.recorder.claim(slot, row, attempt):
                     return slot
-                self._unclear.append(slot)
+                self._spoilt.append(slot)
         raise LedgerUnavailableError("no slot of the flight recorder is free. Nothing was dispatched. Try again.")
 
     def give_slot(self, slot: int, row: int, attempt: int) -> None:
@@ -58,9 +58,11 @@ class Presence:
             seen = self.recorder.read(slot)
             if seen is not None and seen[:2] != (row, attempt):
                 return
-            again, self._unclear = [slot, *self._unclear], []
-            for one in again:
-                (self._free if self.recorder.clear(one) else self._unclear).append(one)
+            self.recorder.clear(slot)
+            self._free.append(slot)
+            while self._spoilt:  # by whatever wrote into the file: its lock was not ours
+                self.recorder.clear(self._spoilt[-1])
+                self._free.append(self._spoilt.pop())
 
     def beat(self) -> None:
         """Show a sign of life."""

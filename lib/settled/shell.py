@@ -107,7 +107,8 @@ class Shell:
 
     def plain_case(self, transaction: Transaction, row: Row, now: Moment) -> Case:
         """Return a case without history: enough for a first dispatch and for its plain return."""
-        stored = self.stored_terms(transaction, set() if row.terms is None else {row.terms})
+        known = row.terms is None or row.terms in self._stored
+        stored = self._stored if known else self.stored_terms(transaction, {row.terms} if row.terms is not None else set())
         return Case(row=row, now=now, current=self.current_terms(row.contract), stored=stored, history=EMPTY)
 
     def full_case(self, transaction: Transaction, row: Row, now: Moment) -> Case:

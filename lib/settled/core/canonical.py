@@ -7,13 +7,29 @@ only, and two values that a reader could tell apart have two texts.
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 SCHEME: Final = "json1:"
-_ENCODE: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _SURROGATES: Final = range(0xD800, 0xE000)
 _DIGITS_ASKED_FROM_BITS: Final = 2000  # no interpreter's digit limit is below 640, which is 2126 bits
+
+
+
+def _compact_encoder() -> Callable[[object], str]:
+    """Return what `JSONEncoder(sort_keys, compact, ensure_ascii=False, allow_nan=False).encode` does.
+
+    The method makes its encoder in C anew at each call, which takes longer than to encode a small map: here it is made once.
+    """
+    plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    chunks = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    return lambda value: "".join(chunks(value, 0))
+
+
+compact_json: Final = _compact_encoder()
 
 
 def check_strict_json(value: object, name: str = "arguments") -> None:
@@ -28,7 +44,7 @@ def check_strict_json(value: object, name: str = "arguments") -> None:
 def canonical_text(value: object, name: str = "value") -> str:
     """Return the canonical text of strict JSON. Raises TypeError or ValueError naming the path."""
     check_strict_json(value, name)
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return compact_json(value)
 
 
 def fingerprint(text: str) -> str:

@@ -23,6 +23,7 @@ class Event(NamedTuple):
     data: Mapping[str, Any]
 
 
+_AT: Final = {name: index for index, name in enumerate(Row._fields)}
 NO_DATA: Final[Mapping[str, Any]] = {}
 NOT_FOLDED: Final = ("due_us", "chain")  # scheduling, and what the writer computes
 
@@ -55,7 +56,15 @@ def advance(row: Row, event: Event) -> Row:
         changes |= {"unknown_since_us": None, "escalate_us": None}  # nothing of it is unknown any more
     if data.get("duplicate"):
         changes["duplicate_suspected"] = 1
-    return row._replace(**changes)
+    return changed(row, changes)
+
+
+def changed(row: Row, changes: Mapping[str, Any]) -> Row:
+    """Return the row with these columns changed. What `_replace` does, in a third of its time: twice for each effect."""
+    values: list[Any] = list(row)
+    for name, value in changes.items():
+        values[_AT[name]] = value
+    return Row._make(values)
 
 
 def _becomes_unknown(row: Row, event: Event) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class Recorder:
         self._words = memoryview(self._map).cast("Q")
         self._salt = zlib.crc32(self._map[: HEADER.size])
         self._mine = [threading.Lock() for _ in range(slots)]  # a lock of the file does not keep our own threads apart
+        self._free = [pack_slot(slot, FREE, self._salt) for slot in range(slots)]
         self._take = [range_lock(fcntl.F_WRLCK, slot) for slot in range(slots)]
         self._give = [range_lock(fcntl.F_UNLCK, slot) for slot in range(slots)]
         _open_recorders.add(self)
@@ -84,7 +85,7 @@ class Recorder:
         finally:
             os.close(fd)
         for slot in range(slots):
-            made._write(slot, FREE)
+            made.clear(slot)
         return made
 
     @classmethod
@@ -113,15 +114,23 @@ class Recorder:
             os.close(self._fd)
             self._fd = -1
 
-    # Written by the owner, who gives slots out.
+    # Written by the owner alone, who gives slots out, and without their locks: each of the others names the attempt that he looks
+    # for, and finds it not yet, not any more, or torn, which answers nothing.
 
     def claim(self, slot: int, row: int, attempt: int) -> bool:
-        """Reserve a free slot for an attempt, before its claim commits; False if the slot is not free or not to be had."""
-        return self._put(slot, SlotState(row, attempt, Phase.CLAIMED, False), only_if_free=True)
+        """Reserve a free slot for an attempt, before its claim commits; False if the slot is not free."""
+        if not 0 <= slot < self.slots:
+            return False
+        start = offset(slot)
+        if self._map[start : start + SLOT.size] != self._free[slot]:
+            return False
+        self._write(slot, SlotState(row, attempt, Phase.CLAIMED, False))
+        return True
 
-    def clear(self, slot: int) -> bool:
-        """Free a slot whose attempt is recorded; False if its lock is not to be had, then try again later."""
-        return self._put(slot, FREE, only_if_free=False)
+    def clear(self, slot: int) -> None:
+        """Free a slot whose attempt is recorded, or whose claim did not commit."""
+        start = offset(slot)
+        self._map[start : start + SLOT.size] = self._free[slot]
 
     def beat(self) -> None:
         """Count one sign of life. Only the owner calls this."""
@@ -145,9 +154,15 @@ class Recorder:
         seen = self._move(slot, row, attempt, SEND)
         return seen is not None and seen.phase in SEND
 
-    def returned(self, slot: int, row: int, attempt: int) -> None:
-        """Note that the code has ended. Changes nothing in a slot that was revoked or given to another attempt."""
-        self._move(slot, row, attempt, RETURN)
+    def returned(self, slot: int, row: int, attempt: int, *, announces_sending: bool = True) -> None:
+        """Note that the code has ended. Changes nothing in a slot that was revoked or given to another attempt.
+
+        Nobody takes the entry back from an attempt that does not announce its sending: that one needs no lock to say so.
+        """
+        if announces_sending:
+            self._move(slot, row, attempt, RETURN)
+        elif 0 <= slot < self.slots and SLOT.unpack_from(self._map, offset(slot))[:3] == (row, attempt, Phase.ENTERED):
+            self._write(slot, SlotState(row, attempt, Phase.RETURNED, True))
 
     def revoke(self, slot: int, row: int, attempt: int, *, announces_sending: bool = False) -> Phase | None:
         """Take the right to enter away, and with `announces_sending` the right to send; return the phase this was decided on.
@@ -201,18 +216,6 @@ class Recorder:
                     return None
                 self._write(slot, SlotState(seen.row, seen.attempt, to, seen.entered or to is Phase.ENTERED))
             return seen
-        finally:
-            self._unlock(slot)
-
-    def _put(self, slot: int, state: SlotState, *, only_if_free: bool) -> bool:
-        if not self._lock(slot):
-            return False
-        try:
-            seen = self.read(slot)
-            if only_if_free and (seen is None or seen.phase is not Phase.FREE):
-                return False
-            self._write(slot, state)
-            return True
         finally:
             self._unlock(slot)
 

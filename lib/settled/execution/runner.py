@@ -65,7 +65,7 @@ class Runner:
         if report.end is End.RETURNED and self._recorder is not None and job.slot is not None:
             # A note for whoever comes after a crash; without it the attempt is only looked at longer.
             with contextlib.suppress(Exception):
-                self._recorder.returned(job.slot, job.row, job.attempt)
+                self._recorder.returned(job.slot, job.row, job.attempt, announces_sending=job.announces_sending)
         try:
             self._tell_end(report)
         except WireError as error:  # longer than this worker's lines, whatever the contract allows

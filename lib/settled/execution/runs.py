@@ -33,7 +33,7 @@ class EntryRecorder(Protocol):
 
     def enter(self, slot: int, row: int, attempt: int, enter_by_us: int, now_us: Callable[[], int]) -> bool: ...
     def sending(self, slot: int, row: int, attempt: int) -> bool: ...
-    def returned(self, slot: int, row: int, attempt: int) -> None: ...
+    def returned(self, slot: int, row: int, attempt: int, *, announces_sending: bool) -> None: ...
 
 
 class Run:
@@ -195,7 +195,7 @@ class Runs:
         if self._recorder is None or job.slot is None:
             return
         try:
-            self._recorder.returned(job.slot, job.row, job.attempt)
+            self._recorder.returned(job.slot, job.row, job.attempt, announces_sending=job.announces_sending)
         except Exception:  # a note for whoever comes after a crash; without it that attempt is only looked at longer
             log.exception("execution.return_not_noted", operation_id=job.operation_id, attempt=job.attempt)
 

@@ -3,8 +3,8 @@
 A text that is missing was purged by retention, which leaves the digests where they are.
 """
 
-import base64
 import hashlib
+from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 
 import sqlalchemy as sa
@@ -18,11 +18,12 @@ from settled.store.schema import payload
 from settled.store.transaction import Transaction
 
 Decode = Callable[[str], str]
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def body_digest(text: str) -> str:
     """Return SHA-256 of a text, URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+    return b2a_base64(hashlib.sha256(text.encode()).digest(), newline=False).translate(_URL_SAFE).decode().rstrip("=")
 
 
 def changed_bodies(transaction: Transaction, row_id: int, events: Sequence[Event], decode: Decode) -> Iterator[str]:

@@ -4,13 +4,13 @@ No exception and no savepoint for a repeated request, so that a caller's own tra
 """
 
 import hashlib
-import json
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
+from settled.core.canonical import compact_json
 from settled.core.errors import Differs, OperationConflictError
 from settled.core.fold import Event
 from settled.core.row import Row
@@ -25,7 +25,6 @@ from settled.store.writer import EVENT_COLUMNS, PAYLOAD_COLUMNS, event_rows, ins
 GENESIS = hashlib.sha256(b"settled event 1").digest()
 
 
-_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # What is the same for every new row stands in the statement itself: half the columns need not be bound for each.
 _FRESH: Final[dict[str, Any]] = {
     "status": Status.PREPARED, "reason": None, "attempt": 0, "version": 1, "sequence": 1, "open_attempts": 0, "unfenced": 0, "kept": 0,
@@ -81,7 +80,7 @@ def store_request(transaction: Transaction, request: Request, at_us: int) -> Sto
     if request.metadata is not None:
         payloads.append((row.id, METADATA, request.metadata))
     transaction.statements[insert_payload].run_rows(transaction.cursor, PAYLOAD_COLUMNS, payloads)
-    transaction.sealing.add(chain, at_us)
+    transaction.sealing.add([chain], at_us)
     transaction.sealing.count(row.contract, row.status.value, 1)
     return Stored(row, True)
 
@@ -109,7 +108,7 @@ def identity_digest(request: Request | Row) -> str:
         request.priority,
         request.deadline_us,
     ]
-    return hashlib.sha256(_ENCODE(facts).encode()).hexdigest()[:32]
+    return hashlib.sha256(compact_json(facts).encode()).hexdigest()[:32]
 
 
 def difference(row: Row, request: Request) -> Differs | None:

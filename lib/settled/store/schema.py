@@ -16,9 +16,20 @@ NAMING: Final = {
 }
 metadata = sa.MetaData(naming_convention=NAMING)
 
-_STATUSES: Final = ", ".join(f"'{status.value}'" for status in Status)
 _KINDS: Final = ", ".join(f"'{kind.value}'" for kind in IncidentKind)
-_UNTOUCHED: Final = "attempt > 0 OR coalesce(settled_by, '') = 'operator' OR status IN ('prepared', 'cancelled', 'quarantined')"
+
+
+def any_of(*statuses: Status, of: str = "status") -> str:
+    """Return the condition that the column `of` is one of `statuses`.
+
+    Compared one by one: for an IN of more than two SQLite makes a table of its own, for each row that is written and each condition.
+    """
+    return "(" + " OR ".join(f"{of} = '{status.value}'" for status in statuses) + ")"
+
+
+_UNTOUCHED: Final = (
+    "attempt > 0 OR coalesce(settled_by, '') = 'operator' OR " + any_of(Status.PREPARED, Status.CANCELLED, Status.QUARANTINED)
+)
 _STRICT: Final[dict[str, Any]] = {"sqlite_strict": True}
 
 
@@ -68,7 +79,7 @@ operation = sa.Table(
     _big("updated_us"),
     sa.Column("chain", sa.LargeBinary(), nullable=False),
     _big("probe_owner", nullable=True),
-    sa.CheckConstraint(f"status IN ({_STATUSES})", name="status_known"),
+    sa.CheckConstraint(any_of(*Status), name="status_known"),
     sa.CheckConstraint("(status = 'dispatched') = (lease_owner IS NOT NULL)", name="lease_only_while_dispatched"),
     sa.CheckConstraint("status NOT IN ('rejected', 'cancelled') OR open_attempts = 0", name="failed_only_when_closed"),
     sa.CheckConstraint(_UNTOUCHED, name="outcome_only_after_an_attempt"),
@@ -87,7 +98,7 @@ _UNKNOWN = sa.text("due_us IS NOT NULL AND status IN ('outcome_unknown', 'quaran
 _ESCALATE = sa.text("escalate_us IS NOT NULL AND status = 'outcome_unknown'")
 _DEADLINE = sa.text("deadline_us IS NOT NULL AND status = 'prepared'")
 _LEASED = sa.text("status = 'dispatched'")
-_UNFENCED = sa.text("unfenced > 0 AND status IN ('prepared', 'outcome_unknown', 'quarantined')")
+_UNFENCED = sa.text("unfenced > 0 AND " + any_of(Status.PREPARED, Status.OUTCOME_UNKNOWN, Status.QUARANTINED))
 _UNDERIVED = sa.text("derived = 0 AND status = 'prepared' AND reason IS NULL")
 _REOPENED = sa.text("open_attempts > 0 AND status = 'prepared' AND reason IS NULL")
 

@@ -5,6 +5,7 @@ events that were cut off anywhere are missed.
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -37,9 +38,9 @@ class Sealing:
             self._previous = GENESIS if last is None else bytes(last[2])
         return self.id
 
-    def add(self, event_hash: bytes, at_us: int) -> None:
-        """Cover one event. `at_us` never falls below the last seal's: it is the highest wall clock ever stored."""
-        self._hashes.append(event_hash)
+    def add(self, event_hashes: Iterable[bytes], at_us: int) -> None:
+        """Cover events up to `at_us`, which never falls below the last seal's: it is the highest wall clock ever stored."""
+        self._hashes += event_hashes
         self._at_us = max(self._at_us, at_us)
 
     def count(self, contract: str, status: str, change: int) -> None:

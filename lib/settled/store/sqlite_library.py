@@ -5,6 +5,7 @@ and in the backports 3.50.7 and 3.44.6. Source: sqlite.org/wal.html, "the WAL-re
 """
 
 import importlib
+from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
@@ -13,12 +14,27 @@ _FIXED: Final = (3, 51, 3)
 _FIRST: Final = (3, 7, 0)
 
 
+@cache
 def sqlite_module() -> ModuleType:
     """Return the one driver module of this process: pysqlite3 where it is installed, else the standard library's."""
     try:
-        return importlib.import_module("pysqlite3.dbapi2")
+        module = importlib.import_module("pysqlite3.dbapi2")
     except ImportError:
-        return importlib.import_module("sqlite3")
+        module = importlib.import_module("sqlite3")
+    _bind_quickly(module)
+    return module
+
+
+def _bind_quickly(module: ModuleType) -> None:
+    """Answer the driver's question how None and bytes are to be adapted: as they are.
+
+    Without an answer it looks for one in vain at each value that it binds, which takes a microsecond: more than all the rest of a
+    row. Both answers are functions in C that return what they are given. An adapter of the user's own stays.
+    """
+    known = getattr(module, "adapters", {})
+    for kind, identity in ((type(None), {}.get), (bytes, bytes)):
+        if (kind, module.PrepareProtocol) not in known:
+            module.register_adapter(kind, identity)
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:

@@ -10,17 +10,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from settled.core.row import Row
+from settled.core.words import Status
 from settled.store.pauses import NOTHING, Paused
 from settled.store.prepared import named
 from settled.store.reads import ROW_COLUMNS, to_row
-from settled.store.schema import operation, pause, payload
+from settled.store.schema import any_of, operation, pause, payload
 from settled.store.transaction import Transaction
 
 _c = operation.c
 _READY = sa.text("operation.status = 'prepared' AND operation.reason IS NULL")
 _PROBE_DUE = sa.text("operation.due_us IS NOT NULL AND operation.status IN ('outcome_unknown', 'quarantined')")
 _LEASED = sa.text("operation.status = 'dispatched'")
-_UNFENCED = sa.text("operation.unfenced > 0 AND operation.status IN ('prepared', 'outcome_unknown', 'quarantined')")
+_OPEN = any_of(Status.PREPARED, Status.OUTCOME_UNKNOWN, Status.QUARANTINED, of="operation.status")
+_UNFENCED = sa.text(f"operation.unfenced > 0 AND {_OPEN}")
 _ESCALATE = sa.text("operation.escalate_us IS NOT NULL AND operation.status = 'outcome_unknown'")
 _DEADLINE = sa.text("operation.deadline_us IS NOT NULL AND operation.status = 'prepared'")
 _REOPENED = sa.text("operation.open_attempts > 0 AND operation.status = 'prepared' AND operation.reason IS NULL")

@@ -6,11 +6,13 @@ and seal, and with the incidents that it opens or closes, in the same transactio
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
+from settled.core.canonical import compact_json
 from settled.core.fold import Event, advance
 from settled.core.row import STATE_COLUMNS, Row
 from settled.store.incidents import note_incidents
@@ -25,7 +27,6 @@ EVENT_COLUMNS: Final = tuple(column.name for column in event.c)
 PAYLOAD_COLUMNS: Final = tuple(column.name for column in payload.c)
 _HASH_AT, _AT_US_AT = EVENT_COLUMNS.index("hash"), EVENT_COLUMNS.index("at_us")
 _quoted: Final = json.encoder.encode_basestring
-_ENCODE: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False).encode
 
 
 class Move(NamedTuple):
@@ -58,8 +59,7 @@ def record(transaction: Transaction, moves: Sequence[Move]) -> list[Recorded]:
     written = [_prepare(move, seal_id) for move in moves]
     if len(moves) == 1 or not _all_at_once(transaction, written):
         return [_alone(transaction, move, one) for move, one in zip(moves, written, strict=True)]
-    for move, one in zip(moves, written, strict=True):
-        _cover(transaction, move, one)
+    _cover(transaction, moves, written)
     return [Recorded(one.row) for one in written]
 
 
@@ -80,7 +80,7 @@ def event_rows(
     rows = []
     for happened in events:
         sequence += 1
-        data = _ENCODE(happened.data) if happened.data else None
+        data = compact_json(happened.data) if happened.data else None
         chain = event_hash(chain, operation_id, sequence, happened, data)
         rows.append(
             (
@@ -103,7 +103,7 @@ def _prepare(move: Move, seal_id: int) -> _Written:
     for happened in move.events:
         row = advance(row, happened)
     events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, move.events, seal_id)
-    row = row._replace(chain=chain)
+    row = Row._make((*row[:-1], chain))  # the last column
     guard = (seen.id, seen.status._value_, seen.attempt, seen.version, seen.sequence)
     update = (row.status._value_, *row[_STATE_FROM + 1 :], *guard)
     outputs = [(seen.id, seen.sequence + 1 + index, body) for index, body in move.outputs.items()]
@@ -141,7 +141,7 @@ def _alone(transaction: Transaction, move: Move, one: _Written) -> Recorded:
             if one.outputs:
                 transaction.statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, one.outputs)
             cursor.execute("RELEASE one")
-            _cover(transaction, move, one)
+            _cover(transaction, [move], [one])
             return Recorded(one.row)
         refused: Exception | None = None
     except Exception as error:
@@ -153,16 +153,19 @@ def _alone(transaction: Transaction, move: Move, one: _Written) -> Recorded:
     return Recorded(None, refused)
 
 
-def _cover(transaction: Transaction, move: Move, one: _Written) -> None:
-    sealing = transaction.sealing
-    for row in one.events:
-        sealing.add(row[_HASH_AT], row[_AT_US_AT])
-    if one.row.status is not move.seen.status:
-        sealing.count(one.row.contract, move.seen.status._value_, -1)
-        sealing.count(one.row.contract, one.row.status._value_, 1)
-    # Every incident has a reason on its row, before or after, or is a suspected duplicate: a plain move pays three looks.
-    if one.row.reason is not None or move.seen.reason is not None or one.row.duplicate_suspected:
-        note_incidents(transaction, move.seen, one.row, move.events)
+def _cover(transaction: Transaction, moves: Sequence[Move], written: Sequence[_Written]) -> None:
+    """Seal what was written, count what has moved, note what a person must know of."""
+    rows = [row for one in written for row in one.events]
+    transaction.sealing.add([row[_HASH_AT] for row in rows], max([row[_AT_US_AT] for row in rows], default=0))
+    pairs = [(move.seen, one.row, move.events) for move, one in zip(moves, written, strict=True)]
+    moved = Counter([(row.contract, seen.status, row.status) for seen, row, _ in pairs if row.status is not seen.status])
+    for (contract, before, after), count in moved.items():
+        transaction.sealing.count(contract, before._value_, -count)
+        transaction.sealing.count(contract, after._value_, count)
+    for seen, row, events in pairs:
+        # Every incident has a reason on its row, before or after, or is a suspected duplicate: a plain move pays three looks.
+        if row.reason is not None or seen.reason is not None or row.duplicate_suspected:
+            note_incidents(transaction, seen, row, events)
 
 
 def _is_about_the_row(error: Exception) -> bool:
