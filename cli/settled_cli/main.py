@@ -29,6 +29,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "audit": ("settled_cli.commands.audit:audit", "Verify the chain of events, print its head, export it."),
     "evidence": ("settled_cli.commands.evidence:evidence", "Add what a provider told you."),
     "test": ("settled_cli.commands.test:test", "Run a safety suite."),
+    "escalation": ("settled_cli.commands.escalation:escalation", "Try a channel; see what is open and what has not arrived."),
     "config": ("settled_cli.commands.config:config", "Show the settings in force and where each comes from."),
 }
 

@@ -11,7 +11,8 @@ from settled.core.moment import SECOND_US
 from settled.core.words import SETTLED, Status
 from settled.steps.pausing import Pause, to_pause
 from settled.steps.refusing import refused_by
-from settled.store import sweep_runs
+from settled.store import incidents, outbox, sweep_runs
+from settled.store.outbox import Undelivered
 from settled.store.pauses import active
 from settled.store.reads import counts, oldest
 from settled.store.sweep_runs import SweepRun
@@ -30,7 +31,7 @@ class Survey:
     `oldest_us` is when the longest waiting row of a status was last updated, `due_us` when the first row that waits for a
     worker fell due, `overdue` an operation that is unknown for longer than its contract allows, `refused` the contracts of which
     a living worker claims no more, because their handlers hang, `paused` what people hold back, `restored` that nothing is
-    dispatched because the ledger is a copy.
+    dispatched because the ledger is a copy, `undelivered` what no channel has taken yet.
     """
 
     now_us: int
@@ -41,6 +42,8 @@ class Survey:
     refused: tuple[str, ...]
     paused: tuple[Pause, ...]
     restored: bool
+    incidents_open: int
+    undelivered: tuple[Undelivered, ...]
     workers: list[WorkerRow]
     sweeps: dict[str, SweepRun]
 
@@ -72,6 +75,7 @@ def survey(app: App) -> Survey:
         paused = tuple(to_pause(one) for one in active(transaction))
         ages = {status: oldest(transaction, status) for status in UNSETTLED}
         sweeps = sweep_runs.last_runs(transaction)
+        incidents_open, undelivered = incidents.count_open(transaction), tuple(outbox.undelivered(transaction))
     return Survey(
         now_us=now_us,
         by_contract=by_contract,
@@ -81,6 +85,8 @@ def survey(app: App) -> Survey:
         refused=tuple(sorted(refused)),
         paused=paused,
         restored=bool(app.ledger.misplaced),
+        incidents_open=incidents_open,
+        undelivered=undelivered,
         workers=alive,
         sweeps=sweeps,
     )

@@ -63,6 +63,12 @@ def ailments(seen: Survey, settings: Settings) -> list[str]:
     if seen.restored:
         problems.append("the ledger is a copy, or was moved (restored): nothing is dispatched from it until settled db adopt")
     problems += [str(one) for one in seen.paused if one.actor == ITSELF]
+    for one in seen.undelivered:
+        age = (seen.now_us - one.oldest_us) / SECOND_US
+        if age > limits.oldest_undelivered_seconds:
+            where = f"channel {one.channel} has" if one.channel else "no worker has routed"
+            why = f": {one.error}" if one.error else ""
+            problems.append(f"{where} {one.notifications} notifications undelivered, the oldest for {age:.0f} s{why}")
     if seen.overdue is not None:
         problems.append(f"{seen.overdue} is unknown for longer than its contract allows")
     return problems

@@ -10,6 +10,7 @@ import click
 from settled.core.limits import DEFAULTS
 from settled.operation import Operation
 from settled_cli.asking import at_terminal
+from settled_cli.commands.attention import ack, assign, snooze
 from settled_cli.commands.bulk import chosen, confirm_all, reject_all, selects
 from settled_cli.commands.proposals import approve, decline, propose
 from settled_cli.deciding import ASSERTS, check_typed, decision, facts, seen
@@ -41,7 +42,7 @@ def list_quarantined(invocation: Invocation, /, limit: int, pending: bool, **sel
     emit(invocation, [waiting_row(one) for one in found], WAITING)
 
 
-for each in (confirm_all, reject_all, propose, approve, decline):
+for each in (ack, assign, snooze, confirm_all, reject_all, propose, approve, decline):
     quarantine.add_command(each)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from settled.core.words import Status
+from settled_cli.commands.escalation import UNDELIVERED, undelivered_facts
 from settled_cli.commands.pause import PAUSED
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.opening import load, open_app
@@ -28,6 +29,8 @@ def status(invocation: Invocation) -> None:
         "oldest": {one.value: utc(since) for one, since in seen.oldest_us.items()},
         "unknown": by_contract(seen, Status.OUTCOME_UNKNOWN),
         "quarantined": by_contract(seen, Status.QUARANTINED),
+        "incidents_open": seen.incidents_open,
+        "escalations_undelivered": undelivered_facts(list(seen.undelivered)),
         "workers": [worker_facts(one) for one in seen.workers],
         "sweeps": schedules(load(invocation).settings, seen.sweeps, now_us=seen.now_us, served=bool(seen.workers)),
     }
@@ -47,6 +50,11 @@ def status(invocation: Invocation) -> None:
     if waiting:
         write("\n")
         show_table(waiting, ("contract", "unknown", "quarantined"))
+    if seen.incidents_open:
+        write(f"\n{seen.incidents_open} open incidents: settled escalation list\n")
+    if seen.undelivered:
+        write("\n")
+        show_table(answer["escalations_undelivered"], UNDELIVERED)
     write("\n")
     show_table(answer["workers"] or [{"worker": "no worker lives"}], ("worker", "pid", "since", "seen", "contracts"))
     write("\n")

@@ -12,7 +12,7 @@ from settled_cli.render import emit, utc
 from settled_cli.schedules import schedules
 from settled_cli.sweeping import run_sweep
 from settled_cli.workers import live_workers
-from settled_worker.terms import overrides_of, retention_of
+from settled_worker.terms import overrides_of
 
 _NEED_CONTRACTS = ("leases", "reconcile")
 _COLUMNS = ("sweep", "started", "ended", "examined", "moved", "errors", "note")
@@ -35,7 +35,7 @@ def run(ctx: click.Context, name: str, app_ref: str | None) -> None:
         app.shell.overrides.update(overrides_of(loaded.settings))
     else:
         app = open_app(invocation)
-    done = run_sweep(app, name, retention_of(load(invocation).settings))
+    done = run_sweep(app, name, load(invocation).settings)
     emit(invocation, run_facts(done))
     ctx.exit(1 if done.errors else 0)
 

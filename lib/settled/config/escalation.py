@@ -153,6 +153,13 @@ AnyChannel = Annotated[
     Discriminator(_kind),
 ]
 
+CHANNEL_KINDS: Final[Mapping[str, type[Channel]]] = {
+    "log": LogChannel,
+    "webhook": WebhookChannel,
+    "command": CommandChannel,
+    "email": EmailChannel,
+}
+
 
 class StepSettings(Section):
     """One step of a ladder. Without `every_seconds` it is taken once."""

@@ -13,10 +13,11 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from settled.config.escalation import CHANNEL_KINDS
 from settled.config.settings import Settings
 from settled.config.sources import FLAG, NEAR, Names, Source, from_environment, from_file, from_flags, leaves
 from settled.core.errors import ConfigurationError
-from settled.core.text import one_line, safe_repr
+from settled.core.text import MASK, one_line, safe_repr
 
 CONFIG_FILE: Final = "settled.toml"
 DATABASE_VARIABLE: Final = "SETTLED_DATABASE"
@@ -97,8 +98,9 @@ def _sentence(problem: ErrorDetails, sources: Sequence[Source]) -> str:
     """Say one mistake: where it stands, which setting, what is wrong, what would be right."""
     path = tuple(str(name) for name in problem["loc"])
     source = next((found for length in range(len(path), 0, -1) if (found := _origin(path[:length], sources))), "settings")
-    where = f"{'command line' if source == FLAG else source}: {'.'.join(path)}"
-    shown = one_line(safe_repr(problem["input"]), _SHOWN_MAX)
+    where = f"{'command line' if source == FLAG else source}: {'.'.join(_as_written(path))}"
+    private = any(name in ("secret", "password") for name in path)  # a secret in the wrong place stays one
+    shown = MASK if private else one_line(safe_repr(problem["input"]), _SHOWN_MAX)
     match problem["type"]:
         case "extra_forbidden":
             known = _names_beside(path)
@@ -117,12 +119,20 @@ def _sentence(problem: ErrorDetails, sources: Sequence[Source]) -> str:
     return f"{where} {one_line(said, 5 * _SHOWN_MAX)}. Nothing was started."
 
 
+def _as_written(path: Names) -> Names:
+    """Return the path as it stands in the file: the kind of a channel chose what is checked, but is no name above it."""
+    tagged = path[:2] == ("escalation", "channels") and len(path) > 3 and path[3] in CHANNEL_KINDS
+    return (*path[:3], *path[4:]) if tagged else path
+
+
 def _names_beside(path: Names) -> list[str]:
     """Return the settings that exist where the last name of `path` stands."""
     model: Any = Settings
     for name in path[:-1]:
-        if get_origin(model) is dict:
-            model = get_args(model)[1]
+        if get_origin(model) in (dict, tuple):
+            model = get_args(model)[1 if get_origin(model) is dict else 0]
+        elif name in CHANNEL_KINDS:
+            model = CHANNEL_KINDS[name]
         elif isinstance(model, type) and issubclass(model, BaseModel) and name in model.model_fields:
             model = model.model_fields[name].annotation
     return sorted(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
