@@ -122,6 +122,7 @@ class App:
 
         chosen = open_settings(self.flag, self.database, self._limits, self.settings_file)
         ledger = Ledger(chosen.database, limits=chosen.limits, monotonic_us=self._clock.monotonic_us)
+        ledger.unknown_limits = chosen.unknown_limits
         who = self._authenticator
         if who is None and chosen.authenticator is not None:
             who = find_authenticator(chosen.authenticator)

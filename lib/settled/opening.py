@@ -2,16 +2,18 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from settled.config import Loaded, load_settings, resolve_database
+from settled.config.settings import unknown_limits_of
 from settled.core.errors import ConfigurationError
 from settled.core.limits import Limits
 from settled.core.rules import Rules
 from settled.core.text import make_redactor, safe_str
+from settled.core.too_many import UnknownLimit
 
 CONFIG_VARIABLE: Final = "SETTLED_CONFIG"
 
@@ -23,6 +25,7 @@ class Opened(NamedTuple):
     limits: Limits
     rules: Rules
     authenticator: str | None
+    unknown_limits: Mapping[str, UnknownLimit]
 
 
 def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None, limits: Limits, file: Path | None) -> Opened:
@@ -39,7 +42,8 @@ def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None,
         proposal_expires_seconds=people.proposal_expires_seconds,
         approval_expires_seconds=people.approval_expires_seconds,
     )
-    return Opened(database, replace(limits, **chosen) if chosen else limits, rules, people.authenticator)
+    watched = unknown_limits_of(loaded.settings.contracts)
+    return Opened(database, replace(limits, **chosen) if chosen else limits, rules, people.authenticator, watched)
 
 
 def find_authenticator(reference: str) -> Callable[[], str]:

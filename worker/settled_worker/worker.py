@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from settled.app import App
-from settled.config.settings import Settings
+from settled.config.settings import Settings, unknown_limits_of
 from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
 from settled.core.words import Isolation
@@ -205,6 +205,7 @@ class Worker:
         self._capacity.abandoned_max = self._settings.worker.abandoned_max
         self._shell.overrides = overrides_of(self._settings)
         self._schedule.follow(self._settings.sweeps)
+        self._shell.ledger.unknown_limits = unknown_limits_of(self._settings.contracts)
         self._escalation.follow(self._settings.escalation)
         self._standing.reloaded(said or self._care.summary(len(self._pump.flights)))
 

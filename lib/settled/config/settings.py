@@ -12,8 +12,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from settled.config.cron import check_cron
 from settled.config.escalation import EscalationSettings
-from settled.config.values import Bytes, Count, Seconds, Section, lower, pattern
+from settled.config.values import Bytes, Count, Seconds, Section, lower, pattern, share
 from settled.core.limits import DEFAULTS, TERM_DEFAULTS
+from settled.core.terms import seconds_us
+from settled.core.too_many import UnknownLimit
 
 BEATS_PER_LEASE_MIN: Final = 3  # so that two beats may be lost before an owner looks dead
 
@@ -105,6 +107,23 @@ class ContractSettings(Section):
     unknown_age_max_seconds: Seconds | None = None
     payload_seconds: Seconds | None = None
     """How long arguments and outputs are kept after the end. None: as `retention.payload_seconds` says."""
+    unknown_open_max: Count | None = None
+    """So many open unknown outcomes pause the contract until a person resumes it."""
+    unknown_rate_max: Annotated[float, BeforeValidator(share)] | None = None
+    """A larger share than this of the attempts that ended within the window pauses it, too."""
+    unknown_rate_window_seconds: Seconds = 600.0
+    unknown_rate_sample_min: Count = 20
+
+
+def unknown_limits_of(contracts: Mapping[str, ContractSettings]) -> dict[str, UnknownLimit]:
+    """Return the limits of the contracts that have one."""
+    return {
+        name: UnknownLimit(
+            one.unknown_open_max, one.unknown_rate_max, seconds_us(one.unknown_rate_window_seconds), one.unknown_rate_sample_min
+        )
+        for name, one in contracts.items()
+        if one.unknown_open_max is not None or one.unknown_rate_max is not None
+    }
 
 
 class RetentionSettings(Section):

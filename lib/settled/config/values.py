@@ -37,6 +37,14 @@ def _seconds(value: object) -> float:
     return number
 
 
+def share(value: object) -> float:
+    """Return a share between 0 and 1, both left out. Raises ValueError."""
+    number = _number(value, "a share between 0 and 1, for example 0.2")
+    if not 0 < number < 1:
+        raise ValueError(f"is {value}, but must be a share between 0 and 1, for example 0.2")
+    return number
+
+
 def _count_up_to(maximum: int) -> Callable[[object], int]:
     def count(value: object) -> int:
         number = _number(value, f"a whole number from 1 to {maximum}")

@@ -117,6 +117,8 @@ class Reason(StrEnum):
     NOT_SENT_LIMIT = "not_sent_limit"
     EVIDENCE_BEFORE_DISPATCH = "evidence_before_dispatch"
     KEPT_UNKNOWN = "kept_unknown"
+    # a pause that no person made
+    TOO_MANY_UNKNOWN = "too_many_unknown"
     # a person's wish, while the handler runs
     STOP_REQUESTED = "stop_requested"
     # a withdrawn retry

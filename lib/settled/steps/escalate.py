@@ -15,7 +15,7 @@ from settled.core.moment import SECOND_US
 from settled.core.terms import seconds_us
 from settled.shell import Shell
 from settled.steps.telling import Teller
-from settled.store import incidents, outbox
+from settled.store import incidents, outbox, unknowns
 from settled.store.outbox import Wanted
 from settled.store.transaction import Transaction
 
@@ -68,15 +68,25 @@ def plan_of(settings: EscalationSettings) -> Plan:
 
 
 def climb(shell: Shell, plan: Plan, now_us: int) -> Escalated:
-    """Take the steps, and want the reminders, that are due. Nothing of a copied ledger is told: the original tells it."""
+    """Take the steps, and want the reminders, that are due; close what a resumed contract was paused for.
+
+    Nothing of a copied ledger is told: the original tells it.
+    """
     if shell.ledger.misplaced:
         return Escalated(0, 0)
     with shell.ledger.read() as transaction:
-        if not incidents.find_due(transaction, now_us, 1):
+        if not incidents.find_due(transaction, now_us, 1) and not unknowns.any_resumed(transaction):
             return Escalated(0, 0)
-    with shell.ledger.write() as transaction:
-        due = incidents.find_due(transaction, now_us, shell.limits.batch_max)
-        return Escalated(len(due), sum(_climb_one(transaction, plan, one, now_us) for one in due))
+    examined = moved = 0
+    for _ in range(-(-shell.limits.digest_incidents_max // shell.limits.batch_max)):  # a storm climbs together, or it makes many digests
+        with shell.ledger.write() as transaction:
+            unknowns.close_resumed(transaction, now_us)
+            due = incidents.find_due(transaction, now_us, shell.limits.batch_max)
+            moved += sum(_climb_one(transaction, plan, one, now_us) for one in due)
+        examined += len(due)
+        if len(due) < shell.limits.batch_max:
+            break
+    return Escalated(examined, moved)
 
 
 def _climb_one(transaction: Transaction, plan: Plan, incident: Incident, now_us: int) -> int:

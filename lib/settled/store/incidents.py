@@ -67,6 +67,11 @@ def find_open(transaction: Transaction, limit: int) -> list[Incident]:
     return [Incident._make(row) for row in transaction.run(_all_open, limit=limit).fetchall()]
 
 
+def find_open_of_contracts(transaction: Transaction) -> list[Incident]:
+    """Return the open incidents of whole contracts."""
+    return [Incident._make(row) for row in transaction.run(_open_of_contracts).fetchall()]
+
+
 def count_open(transaction: Transaction) -> int:
     """Return how many incidents are open."""
     return int(transaction.run(_count_open).fetchone()[0])
@@ -139,6 +144,10 @@ def _due() -> sa.ClauseElement:
 
 def _all_open() -> sa.ClauseElement:
     return sa.select(*_COLUMNS).where(_OPEN).order_by(_c.opened_us).limit(named("limit"))
+
+
+def _open_of_contracts() -> sa.ClauseElement:
+    return sa.select(*_COLUMNS).where(sa.text("incident.closed_us IS NULL AND incident.operation IS NULL"))
 
 
 def _count_open() -> sa.ClauseElement:

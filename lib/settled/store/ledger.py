@@ -7,7 +7,7 @@ its events and one move of the tally, and either commits whole or leaves nothing
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from settled.core.errors import ConfigurationError, SettledError
 from settled.core.limits import DEFAULTS, Limits
+from settled.core.too_many import UnknownLimit
 from settled.store.binding import binding_differs
 from settled.store.engine import abandon, check_library, check_place, check_readable, ledger_path, make_engine, refuse_affected_wal
 from settled.store.failures import translate
@@ -23,7 +24,7 @@ from settled.store.prepared import Statements
 from settled.store.revisions import check_revision
 from settled.store.scope import Connections, Scope
 from settled.store.sqlite_library import sqlite_module
-from settled.store.transaction import Transaction
+from settled.store.transaction import NO_LIMITS, Transaction
 from settled.store.turnstile import Turnstile
 
 
@@ -33,6 +34,7 @@ class Ledger:
     def __init__(self, database: str, *, limits: Limits = DEFAULTS, monotonic_us: Callable[[], int]) -> None:
         self.path: Path = ledger_path(database)
         self.limits = limits
+        self.unknown_limits: Mapping[str, UnknownLimit] = NO_LIMITS
         self._monotonic_us = monotonic_us
         self._lock = threading.Lock()
         self._engine: sa.Engine | None = None
@@ -110,7 +112,7 @@ class Ledger:
             connection.begin()
         driver = connection.connection.driver_connection
         assert driver is not None
-        return Transaction(driver.cursor(), self.statements)
+        return Transaction(driver.cursor(), self.statements, self.unknown_limits)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

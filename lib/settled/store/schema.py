@@ -117,6 +117,7 @@ _partial("ix_operation_unfenced", _UNFENCED, _c.id)
 _partial("ix_operation_abandoned", _UNFENCED, _c.contract)
 _partial("ix_operation_underived", _UNDERIVED, _c.contract, _c.id)
 _partial("ix_operation_reopened", _REOPENED, _c.contract, _c.id)
+_partial("ix_operation_unknown", sa.text("status IN ('outcome_unknown', 'quarantined')"), _c.contract, _c.unknown_since_us)
 _partial("ix_operation_probed", sa.text("probe_owner IS NOT NULL"), _c.probe_owner)
 _partial("ix_operation_reference", sa.text("provider_reference IS NOT NULL"), _c.provider_reference)
 sa.Index("ix_operation_listed", _c.status, _c.updated_us)
@@ -281,7 +282,20 @@ sa.Index("uq_incident_open", _i.operation, _i.kind, unique=True, sqlite_where=_O
 _partial("ix_incident_open", _OPEN, _i.opened_us)
 _partial("ix_incident_due", sa.text("due_us IS NOT NULL"), _i.due_us)
 sa.Index("ix_incident_operation", _i.operation)
+_partial("ix_incident_of_contract", sa.text("closed_us IS NULL AND operation IS NULL"), _i.contract)
 sa.Index("ix_incident_contract", _i.contract, _i.kind, _i.opened_us)
+
+# How many attempts of a contract ended within a short time, and how many of them lost their outcome; only where a limit is set.
+end_count = sa.Table(
+    "end_count",
+    metadata,
+    _text("contract", primary_key=True),
+    _big("bucket_us", primary_key=True, autoincrement=False),
+    _big("ended"),
+    _big("lost"),
+    sqlite_with_rowid=False,
+    **_STRICT,
+)
 
 # The outbox. `wanted`: no channel is chosen yet; `grouped`: a digest speaks of it; `sending`: its owner has it in hand.
 notification = sa.Table(

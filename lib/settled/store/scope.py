@@ -78,7 +78,7 @@ class Scope:
         except BaseException as error:
             self._leave()
             raise self._ours(error) from error
-        self._transaction = Transaction(self._taken[1], ledger.statements)
+        self._transaction = Transaction(self._taken[1], ledger.statements, ledger.unknown_limits)
         return self._transaction
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,24 +1,29 @@
 """A running transaction, as the statements of this package see it."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from settled.core.too_many import UnknownLimit
 from settled.store.prepared import Build, Statements
 from settled.store.sealing import Sealing
 
 if TYPE_CHECKING:
     from settled.store.pauses import Paused
 
+NO_LIMITS: Final[Mapping[str, UnknownLimit]] = {}
+
 
 class Transaction:
-    """A cursor of the driver, the prepared statements, what is to be sealed, and what is paused where that was read."""
+    """A cursor of the driver, the prepared statements, what is to be sealed, what is paused where that was read, and which
+    contracts are paused by themselves when they make too many unknown outcomes."""
 
-    __slots__ = ("cursor", "paused", "sealing", "statements")
+    __slots__ = ("cursor", "paused", "sealing", "statements", "unknown_limits")
 
-    def __init__(self, cursor: Any, statements: Statements) -> None:
+    def __init__(self, cursor: Any, statements: Statements, unknown_limits: Mapping[str, UnknownLimit] = NO_LIMITS) -> None:
         self.cursor, self.statements = cursor, statements
+        self.unknown_limits = unknown_limits
         self.sealing = Sealing()
         self.paused: Paused | None = None
 

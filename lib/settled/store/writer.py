@@ -19,6 +19,7 @@ from settled.store.incidents import note_incidents
 from settled.store.prepared import named
 from settled.store.schema import event, operation, payload
 from settled.store.transaction import Transaction
+from settled.store.unknowns import watch
 
 _GUARD: Final = ("status", "attempt", "version", "sequence")
 _UPDATE_VALUES: Final = (*(f"new_{name}" for name in STATE_COLUMNS), "seen_id", *(f"seen_{name}" for name in _GUARD))
@@ -166,6 +167,8 @@ def _cover(transaction: Transaction, moves: Sequence[Move], written: Sequence[_W
         # Every incident has a reason on its row, before or after, or is a suspected duplicate: a plain move pays three looks.
         if row.reason is not None or seen.reason is not None or row.duplicate_suspected:
             note_incidents(transaction, seen, row, events)
+        if transaction.unknown_limits:
+            watch(transaction, seen, row, events)
 
 
 def _is_about_the_row(error: Exception) -> bool:
