@@ -14,13 +14,14 @@ from settled.core.history import Attempt, Observation
 from settled.core.moment import surely_elapsed_us
 from settled.core.terms import bounds_us
 from settled.core.words import EventType, Isolation, Reason, Status
+from settled.steps.masks import mask_for
 from settled.steps.pausing import Pause, described, holding
 from settled.steps.resolve import must_find
 from settled.store.pauses import active
 from settled_cli.render import cell, utc
 from settled_cli.workers import live_workers
 
-_WHERE: Final = {
+WHERE: Final = {
     Status.PREPARED: "is prepared: it waits for a worker",
     Status.DISPATCHED: "is dispatched: its handler runs, or its owner was lost and is being looked for",
     Status.OUTCOME_UNKNOWN: "has an unknown outcome: it may have happened or not, and is not repeated on a guess",
@@ -29,7 +30,7 @@ _WHERE: Final = {
     Status.REJECTED: "is rejected: the effect surely did not happen",
     Status.CANCELLED: "is cancelled: it was called off while nothing of it was open",
 }
-_REASONS: Final = {
+REASONS: Final = {
     Reason.NO_PROBE: "the contract has no probe and no idempotency guarantee that holds, so nothing can find out",
     Reason.PROBE_BUDGET_SPENT: "the probe was asked as often as the contract allows, and could not tell",
     Reason.DEADLINE_SPENT: "its deadline passed while the outcome was unknown",
@@ -38,7 +39,7 @@ _REASONS: Final = {
     Reason.CONFLICTING_EVIDENCE: "its evidence contradicts itself; only a person leads it out of here",
     Reason.NEEDS_REVIEW: "the handler asked for a person",
     Reason.RESTORED: "the ledger was restored from a copy, so that what was sent after the copy is not known",
-    Reason.AWAITING_APPROVAL: "it waits for an approval: settled op approve, settled op deny",
+    Reason.AWAITING_APPROVAL: "a person must approve it before it is dispatched",
     Reason.CONTRACT_MISMATCH: "it was submitted for another version of the contract",
     Reason.NOT_SENT_LIMIT: "it could not be sent as often as the contract allows to try",
     Reason.EVIDENCE_BEFORE_DISPATCH: "the destination says that it happened before anything was dispatched here",
@@ -65,6 +66,7 @@ def explain_operation(app: App, operation_id: str) -> list[str]:
     with app.ledger.read() as transaction:
         row = must_find(transaction, operation_id)
         case = shell.full_case(transaction, row, now)
+        mask = mask_for(shell, transaction, row, case.history, None)
         held = holding(active(transaction), row.contract, row.queue)
     if case.current is None:  # no user code is imported here: what the last dispatch or submission stored stands for it
         case = replace(case, current=case.stored.get(row.terms) if row.terms is not None else None)
@@ -76,7 +78,7 @@ def explain_operation(app: App, operation_id: str) -> list[str]:
     served = any(row.contract in worker.contracts for worker in live_workers(app))
     if row.status not in _SETTLED and not served:
         sentences.append(f"No live worker lists the contract {row.contract} (no_handler): nothing moves by itself until one runs.")
-    return sentences
+    return [mask.text(sentence) for sentence in sentences]
 
 
 def _held(pause: Pause) -> str:
@@ -90,9 +92,9 @@ def _held(pause: Pause) -> str:
 def explain(case: Case) -> list[str]:
     """Return what there is to say of a case, in the order in which a person asks: where, why, which attempts, what next."""
     row = case.row
-    sentences = [f"Operation {row.operation_id} of {row.contract} {_WHERE[row.status]}."]
+    sentences = [f"Operation {row.operation_id} of {row.contract} {WHERE[row.status]}."]
     if row.reason is not None:
-        sentences.append(f"Reason {row.reason}: {_REASONS.get(Reason(row.reason), 'see settled op events')}.")
+        sentences.append(f"Reason {row.reason}: {REASONS.get(Reason(row.reason), 'see settled op events')}.")
     if row.error is not None:
         sentences.append(f"Its last error was: {row.error}.")
     sentences += [_attempt(case, attempt) for attempt in case.history.attempts]
@@ -150,6 +152,9 @@ def _last_answer(observations: tuple[Observation, ...]) -> list[str]:
 def _next(case: Case) -> list[str]:
     row = case.row
     match row.status:
+        case Status.PREPARED if row.reason == Reason.AWAITING_APPROVAL:
+            until = f" It expires at {utc(row.deadline_us)}." if row.deadline_us is not None else ""
+            return [f"To decide: settled op approve {row.operation_id}, or settled op deny {row.operation_id}.{until}"]
         case Status.PREPARED if row.reason is None:
             return [f"It is due for dispatch at {utc(row.due_us)}."]
         case Status.OUTCOME_UNKNOWN | Status.QUARANTINED:

@@ -27,7 +27,7 @@ _VALUE_MAX: Final = 2000  # of one value in a table that shows a single thing; p
 def emit(invocation: Invocation, answer: Row | Sequence[Row], columns: Sequence[str] = ()) -> None:
     """Print one thing or a list of things. `columns` are the columns of a table of things, in order."""
     if invocation.output == "json":
-        write(json.dumps(answer, sort_keys=True, indent=2, default=_plain) + "\n")
+        write(to_text(answer))
     elif invocation.output == "jsonl":
         things = [answer] if isinstance(answer, Mapping) else answer
         write("".join(to_line(thing) for thing in things))
@@ -42,6 +42,11 @@ def emit_lines(things: Iterable[Row]) -> None:
     for thing in things:
         if not write(to_line(thing)):
             return
+
+
+def to_text(thing: Row | Sequence[Row]) -> str:
+    """Return JSON that people may read, too. ASCII only, so that it can move no cursor."""
+    return json.dumps(thing, sort_keys=True, indent=2, default=_plain) + "\n"
 
 
 def to_line(thing: Row) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from settled.core.masking import Mask
 from settled.core.proposal import Proposal
 from settled.core.words import SETTLED
 from settled.operation import Operation, at
@@ -64,7 +65,8 @@ def ago(seconds: float) -> str:
 
 
 def shown(operation: Operation) -> dict[str, Any]:
-    """Return what a table of one operation shows. A stored null is an output; none is left out."""
+    """Return what a table of one operation shows, masked. A stored null is an output; none is left out."""
+    operation = operation.masked()
     values = {name: getattr(operation, name) for name in _SHOWN}
     if operation.has_output:
         values["output"] = {"value": operation.output} if operation.output is None else operation.output
@@ -75,8 +77,8 @@ def shown(operation: Operation) -> dict[str, Any]:
     return values
 
 
-def event_rows(events: Iterable[EventView]) -> list[dict[str, Any]]:
-    """Return events as plain data."""
+def event_rows(events: Iterable[EventView], mask: Mask) -> list[dict[str, Any]]:
+    """Return events as plain data, masked."""
     return [
         {
             "sequence": one.sequence,
@@ -84,7 +86,7 @@ def event_rows(events: Iterable[EventView]) -> list[dict[str, Any]]:
             "type": one.type,
             "status": one.status.value,
             "attempt": one.attempt,
-            "data": dict(one.data),
+            "data": mask.of(dict(one.data)),
         }
         for one in events
     ]

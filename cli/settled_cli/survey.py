@@ -31,7 +31,7 @@ class Survey:
     `oldest_us` is when the longest waiting row of a status was last updated, `due_us` when the first row that waits for a
     worker fell due, `overdue` an operation that is unknown for longer than its contract allows, `refused` the contracts of which
     a living worker claims no more, because their handlers hang, `paused` what people hold back, `restored` that nothing is
-    dispatched because the ledger is a copy, `undelivered` what no channel has taken yet.
+    dispatched because the ledger is a copy, `undelivered` what no channel has taken yet, `proposals` how many wait for a second person.
     """
 
     now_us: int
@@ -44,6 +44,7 @@ class Survey:
     restored: bool
     incidents_open: int
     undelivered: tuple[Undelivered, ...]
+    proposals: int
     workers: list[WorkerRow]
     sweeps: dict[str, SweepRun]
 
@@ -87,6 +88,7 @@ def survey(app: App) -> Survey:
         restored=bool(app.ledger.misplaced),
         incidents_open=incidents_open,
         undelivered=undelivered,
+        proposals=len(app.pending_proposals()),
         workers=alive,
         sweeps=sweeps,
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
@@ -11,6 +11,7 @@ from typing import Any, Final
 from settled.core.errors import EffectFailedError, ResultUnavailableError, UnresolvedError
 from settled.core.evidence import compose
 from settled.core.history import Attempt, History, Observation, outcome_of_attempt
+from settled.core.masking import NO_MASK, Mask
 from settled.core.row import Row, outcome_of
 from settled.core.words import FAILED_STATUSES, SETTLED, ClosedBy, EventType, NextAction, Outcome, Status
 from settled.store.pauses import NOTHING, Paused
@@ -65,11 +66,12 @@ class Operation:
     deadline: datetime | None
     reconciling: bool = False
     waits_for: str | None = None
-    output: Any = None
+    output: Any = field(default=None, repr=False)
     has_output: bool = False
-    evidence: tuple[Mapping[str, Any], ...] = ()
+    evidence: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     attempt_records: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    mask: Mask = field(default=NO_MASK, repr=False, compare=False)
 
     def result(self) -> Any:
         """Return the output of a confirmed operation.
@@ -78,7 +80,7 @@ class Operation:
         ResultUnavailableError where it happened and its output was not kept, was purged, or cannot be tied to it.
         """
         if self.status in FAILED_STATUSES:
-            raise EffectFailedError(self.operation_id, self.status, self.error)
+            raise EffectFailedError(self.operation_id, self.status, self.masked().error)
         if self.status is not Status.CONFIRMED:
             raise UnresolvedError(self.operation_id, self.status)
         if not self.has_output:
@@ -95,11 +97,20 @@ class Operation:
         """One sentence for whoever submitted it. It never invites a repetition."""
         return _MESSAGES[self.next_action].format(self=self)
 
+    def masked(self) -> "Operation":
+        """Return the snapshot as it may be shown: without the values of fields that its contract calls sensitive."""
+        if self.mask is NO_MASK:
+            return self
+        shown = {name: self.mask.of(getattr(self, name)) for name in _MASKED}
+        return replace(self, **shown, metadata=_read_only(self.mask.of(self.metadata)))
+
     def to_json(self) -> dict[str, Any]:
-        """Return the snapshot as plain data; times as ISO 8601 in UTC."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        """Return the snapshot as plain data to show, sensitive fields masked; times as ISO 8601 in UTC."""
+        shown = self.masked()
+        return {one.name: _plain(getattr(shown, one.name)) for one in fields(shown) if one.name != "mask"}
 
 
+_MASKED: Final = ("output", "error", "evidence", "attempt_records", "provider_operation_id", "provider_reference")
 _MESSAGES: Final = {
     NextAction.WAIT: "Operation {self.operation_id} is {self.status}: not confirmed yet, do not repeat it. Wait for it.",
     NextAction.ASK_HUMAN: (
@@ -119,6 +130,7 @@ def snapshot(
     metadata_text: str | None = None,
     reconciling: bool = False,
     paused: Paused = NOTHING,
+    mask: Mask = NO_MASK,
 ) -> Operation:
     """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows, `paused` what is paused."""
     return Operation(
@@ -152,6 +164,7 @@ def snapshot(
         evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
         attempt_records=() if history is None else tuple(_record(one, row, history) for one in history.attempts),
         metadata=_read_only({} if metadata_text is None else json.loads(metadata_text)),
+        mask=mask,
     )
 
 

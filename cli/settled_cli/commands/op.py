@@ -1,14 +1,13 @@
 """`settled op`: look at operations, wait for them, call them off. Works from rows alone; only `probe` needs the contracts."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from settled.core.limits import DEFAULTS
 from settled.core.words import Outcome, Status
-from settled.operation import Operation
 from settled_cli.asking import decides, who_and_why
+from settled_cli.card import show_card
 from settled_cli.explaining import explain_operation
 from settled_cli.invocation import Invocation, Seconds, Verbs, usage_errors
 from settled_cli.opening import load_user_app, open_app
@@ -16,7 +15,8 @@ from settled_cli.render import cell, emit, show_table, write
 from settled_cli.summaries import LISTED, event_rows, shown, summary
 from settled_cli.verdict import say
 
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS: Final = 30.0
+_EVENT: Final = ("sequence", "at", "type", "status", "attempt", "data")
 
 
 @click.group(cls=Verbs)
@@ -42,13 +42,13 @@ def list_operations(invocation: Invocation, statuses: tuple[str, ...], limit: in
 @click.argument("operation_id")
 @click.pass_obj
 def show(invocation: Invocation, operation_id: str) -> None:
-    """Show all that is known of one operation."""
-    operation = open_app(invocation).get(operation_id)
+    """Show one operation: a sentence, the evidence, all that is known, and one next command."""
+    app = open_app(invocation)
+    operation = app.get(operation_id)
     if invocation.for_programs:
         emit(invocation, operation.to_json())
-        return
-    emit(invocation, shown(operation))
-    _attempts(operation)
+    else:
+        show_card(app, operation)
 
 
 @op.command()
@@ -56,7 +56,8 @@ def show(invocation: Invocation, operation_id: str) -> None:
 @click.pass_obj
 def events(invocation: Invocation, operation_id: str) -> None:
     """Show the history of one operation in order."""
-    emit(invocation, event_rows(open_app(invocation).events(operation_id)), ("sequence", "at", "type", "status", "attempt", "data"))
+    app = open_app(invocation)
+    emit(invocation, event_rows(app.events(operation_id), app.get(operation_id).mask), _EVENT)
 
 
 @op.command()
@@ -95,10 +96,11 @@ def stop(invocation: Invocation, operation_id: str, actor: str | None, reason: s
 
 @op.command()
 @decides
+@click.option("--expected-fingerprint", metavar="TEXT", help="The fingerprint of the request that you saw in settled op show.")
 @click.pass_obj
-def approve(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None) -> None:
-    """Let an operation that awaits approval be dispatched."""
-    decided(invocation, "approve", operation_id, actor, reason)
+def approve(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None, expected_fingerprint: str | None) -> None:
+    """Let an operation that awaits approval be dispatched: this request and no other."""
+    decided(invocation, "approve", operation_id, actor, reason, expected_fingerprint=expected_fingerprint)
 
 
 @op.command()
@@ -109,13 +111,13 @@ def deny(invocation: Invocation, operation_id: str, actor: str | None, reason: s
     decided(invocation, "deny", operation_id, actor, reason)
 
 
-def decided(invocation: Invocation, verb: str, operation_id: str, actor: str | None, reason: str | None) -> None:
+def decided(invocation: Invocation, verb: str, operation_id: str, actor: str | None, reason: str | None, **more: Any) -> None:
     """Carry out a decision that needs a name and a reason, and show the operation after it."""
     app = open_app(invocation)
     app.get(operation_id)  # before any question: nobody answers for an ID that does not exist
     said = who_and_why(actor, reason)
     with usage_errors():
-        operation = getattr(app, verb)(operation_id, **said)
+        operation = getattr(app, verb)(operation_id, **said, **more)
     emit(invocation, operation.to_json() if invocation.for_programs else shown(operation))
 
 
@@ -131,11 +133,11 @@ def probe(invocation: Invocation, operation_id: str, app_ref: str | None) -> Non
     app.shell.overrides.update(overrides_of(loaded.settings))
     before = len(app.events(operation_id))
     operation = app.reconcile(operation_id)
-    answers = event_rows(app.events(operation_id)[before:])
+    answers = event_rows(app.events(operation_id)[before:], operation.mask)
     if invocation.for_programs:
         emit(invocation, {**operation.to_json(), "answers": answers})
         return
-    show_table(answers, ("sequence", "at", "type", "status", "attempt", "data"))
+    show_table(answers, _EVENT)
     emit(invocation, shown(operation))
 
 
@@ -149,21 +151,3 @@ def explain(invocation: Invocation, operation_id: str) -> None:
         emit(invocation, {"operation_id": operation_id, "explanation": list(sentences)})
     else:
         write("".join(f"{cell(sentence)}\n" for sentence in sentences))
-
-
-def _records(operation: Operation) -> list[Mapping[str, Any]]:
-    """Return the attempts as people see them: once an operation is settled, what stayed open is no alarm. Programs get all."""
-    if not operation.settled:
-        return list(operation.attempt_records)
-    alarms = {"fence": "may_still_run", "closed_by": "open"}
-    return [{**one, **{name: None for name, word in alarms.items() if one[name] == word}} for one in operation.attempt_records]
-
-
-def _attempts(operation: Operation) -> None:
-    columns = ("number", "dispatched_at", "ended_at", "end", "outcome", "fence", "closed_by", "error")
-    if operation.attempt_records:
-        write("\nattempts\n")
-        show_table(_records(operation), columns)
-    if operation.evidence:
-        write("\nevidence\n")
-        show_table(operation.evidence, ("sequence", "at", "source", "type", "attempt", "verdict", "facts"))

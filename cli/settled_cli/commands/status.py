@@ -1,24 +1,30 @@
-"""`settled status`: counts, what waits longest, workers and sweeps."""
+"""`settled status`: what a tired person looks at first, on one screen: counts, what waits, who works, what nobody was told."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from settled.core.words import Status
-from settled_cli.commands.escalation import UNDELIVERED, undelivered_facts
+from settled.core.moment import SECOND_US
+from settled.core.words import SETTLED, Status
+from settled_cli.commands.escalation import undelivered_facts
 from settled_cli.commands.pause import PAUSED
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.opening import load, open_app
 from settled_cli.render import emit, show_table, utc, write
 from settled_cli.schedules import schedules
-from settled_cli.survey import Survey, survey
+from settled_cli.summaries import ago
+from settled_cli.survey import UNSETTLED, Survey, survey
+
+_CONTRACTS_MAX: Final = 5  # on the screen; programs get all
+_WORKERS_MAX: Final = 3
 
 
 @click.command(cls=Leaf)
 @click.pass_obj
 def status(invocation: Invocation) -> None:
-    """Show counts, what waits longest, workers and sweeps."""
+    """Show counts, what waits longest, workers, sweeps, and what nobody was told."""
     app = open_app(invocation)
     seen = survey(app)
     answer: dict[str, Any] = {
@@ -31,34 +37,64 @@ def status(invocation: Invocation) -> None:
         "quarantined": by_contract(seen, Status.QUARANTINED),
         "incidents_open": seen.incidents_open,
         "escalations_undelivered": undelivered_facts(list(seen.undelivered)),
-        "workers": [worker_facts(one) for one in seen.workers],
+        "proposals_pending": seen.proposals,
+        "workers": [worker_facts(one, seen.now_us) for one in seen.workers],
         "sweeps": schedules(load(invocation).settings, seen.sweeps, now_us=seen.now_us, served=bool(seen.workers)),
     }
     if invocation.for_programs:
         emit(invocation, answer)
-        return
-    write(f"{answer['database']}\n\n")
+    else:
+        _show(answer, seen)
+
+
+def _show(answer: Mapping[str, Any], seen: Survey) -> None:
+    write(f"{answer['database']} at {utc(seen.now_us)}\n")
     if answer["paused"]:
-        write("This ledger is a copy, or was moved: nothing is dispatched from it. See: settled doctor\n\n")
+        write("This ledger is a copy, or was moved: nothing is dispatched from it. See: settled doctor\n")
     if seen.paused:
         show_table(answer["pauses"], PAUSED)
-        write("\n")
-    counted = [{"status": name, "count": count, "oldest": answer["oldest"].get(name)} for name, count in seen.by_status.items()]
-    show_table(counted, ("status", "count", "oldest"))
-    waiting = [{"contract": name, "unknown": answer["unknown"].get(name, 0), "quarantined": answer["quarantined"].get(name, 0)}
-               for name in sorted({*answer["unknown"], *answer["quarantined"]})]  # fmt: skip
-    if waiting:
-        write("\n")
-        show_table(waiting, ("contract", "unknown", "quarantined"))
-    if seen.incidents_open:
-        write(f"\n{seen.incidents_open} open incidents: settled escalation list\n")
-    if seen.undelivered:
-        write("\n")
-        show_table(answer["escalations_undelivered"], UNDELIVERED)
+    settled = ", ".join(f"{answer['counts'][one.value]} {one.value}" for one in Status if one in SETTLED)
+    write(f"ended: {settled}\n{_told(seen)}\n\n")
+    show_table([_counted(seen, one) for one in UNSETTLED], ("status", "count", "oldest"))
+    _show_contracts(answer)
     write("\n")
-    show_table(answer["workers"] or [{"worker": "no worker lives"}], ("worker", "pid", "since", "seen", "contracts"))
+    workers = answer["workers"][:_WORKERS_MAX] or [{"worker": "no worker lives"}]
+    show_table(workers, ("worker", "pid", "uptime", "last_tick", "contracts"))
+    _more(len(answer["workers"]) - _WORKERS_MAX, "workers")
     write("\n")
-    show_table(answer["sweeps"], ("sweep", "schedule", "last", "moved", "errors", "next"))
+    show_table([_timed(one) for one in answer["sweeps"]], ("sweep", "schedule", "last", "moved", "errors", "next"))
+
+
+def _told(seen: Survey) -> str:
+    waiting = sum(one.notifications for one in seen.undelivered)
+    told = "nothing undelivered" if not waiting else f"{waiting} notifications UNDELIVERED"
+    proposals = f", {seen.proposals} proposals wait for a second person" if seen.proposals else ""
+    see = ": settled escalation list" if seen.incidents_open else ""
+    return f"incidents: {seen.incidents_open} open, {told}{proposals}{see}"
+
+
+def _counted(seen: Survey, status: Status) -> dict[str, Any]:
+    age = seen.age_seconds(status)
+    return {"status": status.value, "count": seen.by_status[status.value], "oldest": None if age is None else ago(age)}
+
+
+def _show_contracts(answer: Mapping[str, Any]) -> None:
+    names = sorted({*answer["unknown"], *answer["quarantined"]}, key=lambda name: -answer["quarantined"].get(name, 0))
+    rows = [{"contract": one, "unknown": answer["unknown"].get(one, 0), "quarantined": answer["quarantined"].get(one, 0)} for one in names]
+    if rows:
+        write("\n")
+        show_table(rows[:_CONTRACTS_MAX], ("contract", "quarantined", "unknown"))
+        _more(len(rows) - _CONTRACTS_MAX, "contracts")
+
+
+def _more(count: int, what: str) -> None:
+    if count > 0:
+        write(f"and {count} more {what}: settled status -o json\n")
+
+
+def _timed(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep with the time of day alone: the day stands at the top, and both are near it."""
+    return {name: value[11:] if name in ("last", "next") and value else value for name, value in sweep.items()}
 
 
 def by_contract(seen: Survey, wanted: Status) -> dict[str, int]:
@@ -66,12 +102,14 @@ def by_contract(seen: Survey, wanted: Status) -> dict[str, int]:
     return {name: of[wanted.value] for name, of in seen.by_contract.items() if of.get(wanted.value)}
 
 
-def worker_facts(worker: Any) -> dict[str, Any]:
+def worker_facts(worker: Any, now_us: int) -> dict[str, Any]:
     """Return what is shown of a worker."""
     return {
         "worker": worker.incarnation,
         "pid": worker.pid,
         "since": utc(worker.started_us),
         "seen": utc(worker.seen_us),
+        "uptime": ago(max(0, now_us - worker.started_us) / SECOND_US),
+        "last_tick": f"{ago(max(0, now_us - worker.seen_us) / SECOND_US)} ago",
         "contracts": list(worker.contracts),
     }

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from settled.core.errors import LedgerStateError, OperationConflictError, SettledError
 from settled.core.limits import DEFAULTS
-from settled.core.text import MASK, one_line
+from settled.core.masking import mask_of
+from settled.core.text import one_line
 from settled.core.words import FAILED_STATUSES, SETTLED, NextAction, Outcome, Reason, Status
 from settled.operation import Operation
 
@@ -67,7 +68,7 @@ class ToolResult:
         if self.operation_id is not None:
             told["operation_id"] = self.operation_id
         if self.success and self.has_output:
-            told["output"] = bounded(_mask(self.output, self.masked))
+            told["output"] = bounded(mask_of(self.masked).of(self.output))
         if self.effect_status in FAILED_STATUSES and self.error:
             told["refusal"] = self.error
         return told
@@ -188,14 +189,6 @@ _MESSAGES: Final[Mapping[Status, str]] = {
         "The action did not happen: it was called off before anything was sent. Do not ask for it again, in these or other words."
     ),
 }
-
-
-def _mask(output: Any, masked: tuple[str, ...]) -> Any:
-    if isinstance(output, list):
-        return [_mask(one, masked) for one in output]
-    if not isinstance(output, dict):
-        return output
-    return {name: MASK if name in masked else _mask(one, masked) for name, one in output.items()}
 
 
 def bounded(output: Any) -> Any:

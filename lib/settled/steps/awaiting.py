@@ -9,6 +9,7 @@ from settled.core.proposal import Proposal, standing_proposal
 from settled.core.row import Row
 from settled.operation import Operation, at, snapshot
 from settled.shell import Shell
+from settled.steps.resolve import must_find
 from settled.store.people import Selection, find_for_people, find_proposed, since_us
 from settled.store.reads import read_events, read_row
 from settled.store.transaction import Transaction
@@ -52,6 +53,12 @@ def probeable(shell: Shell, transaction: Transaction, row: Row) -> Probeable:
     if terms is None or not terms.has_probe:
         return "no"
     return "by hand" if row.due_us is None else "scheduled"
+
+
+def probe_of(shell: Shell, operation_id: str) -> Probeable:
+    """Return whether the destination can still be asked about one operation."""
+    with shell.ledger.read() as transaction:
+        return probeable(shell, transaction, must_find(transaction, operation_id))
 
 
 def _waiting(shell: Shell, transaction: Transaction, row: Row, proposed: bool) -> Waiting:

@@ -12,6 +12,7 @@ from settled.core.decide_end import End, EndFacts, decide_end
 from settled.core.decide_late import decide_late
 from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
+from settled.core.masking import mask_of
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.words import Status
@@ -56,17 +57,20 @@ def record_ends(shell: Shell, transaction: Transaction, ended: Sequence[Ended], 
     return settled
 
 
-def facts_of(ended: Ended, *, keeps_output: bool) -> EndFacts:
-    """Return what the core is told of a report."""
+def facts_of(case: Case, ended: Ended) -> EndFacts:
+    """Return what the core is told of a report. Sensitive values of the arguments are never part of an error text that is kept."""
     report = ended.report
-    output = report.output if keeps_output else None
+    output = report.output if _keeps_output(case) else None
+    error = _error(report)
+    if error is not None and case.terms.sensitive_fields:
+        error = mask_of(case.terms.sensitive_fields, report.job.arguments).text(error)
     return EndFacts(
         end=End(report.end),
         fence=report.fence,
         postcondition=report.postcondition,
         output_digest=None if output is None else digest(output),
         provider_operation_id=report.provider_operation_id,
-        error=_error(report),
+        error=error,
         retryable=report.retryable,
         by_person=ended.by_person,
         interruption=ended.interruption,
@@ -105,12 +109,12 @@ def _again(shell: Shell, transaction: Transaction, ended: Ended, now: Moment, re
 
 
 def _decided(shell: Shell, case: Case, ended: Ended) -> Move:
-    events = decide_end(case, facts_of(ended, keeps_output=_keeps_output(case)))
+    events = decide_end(case, facts_of(case, ended))
     return Move(case.row, events, _outputs(shell, events, ended.report.output))
 
 
 def _late(shell: Shell, case: Case, ended: Ended) -> Move:
-    events = decide_late(case, ended.report.job.attempt, facts_of(ended, keeps_output=_keeps_output(case)))
+    events = decide_late(case, ended.report.job.attempt, facts_of(case, ended))
     return Move(case.row, events, _outputs(shell, events, ended.report.output))
 
 

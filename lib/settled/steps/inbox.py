@@ -5,6 +5,7 @@ from settled.core.evidence import ProbeResult
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.shell import Shell
+from settled.steps.masks import without_sensitive
 from settled.steps.outputs import digest
 from settled.store.inbox import take
 from settled.store.reads import inbox_of
@@ -27,9 +28,10 @@ def note_evidence(
     shell: Shell, transaction: Transaction, row: Row, result: ProbeResult, source: str, now: Moment, *, postcondition: bool | None = None
 ) -> Row:
     """Record a provider's notice about one operation, judged like a probe's answer; return the row after it."""
-    output = result.output_text
+    output, case = result.output_text, shell.full_case(transaction, row, now)
+    result = without_sensitive(shell, transaction, case, result)
     answer = Answer(result, now, postcondition, None if output is None else digest(output), source)
-    events = decide_after_probe(shell.full_case(transaction, row, now), answer)
+    events = decide_after_probe(case, answer)
     outputs = {index: shell.codec.encode(output) for index, event in enumerate(events) if output is not None and event.data.get("out")}
     recorded = record(transaction, [Move(row, events, outputs)])[0]
     if recorded.error is not None:

@@ -17,6 +17,7 @@ from settled.core.words import Status
 from settled.execution.job import Job, Report
 from settled.shell import Shell
 from settled.steps.jobs import probe_job
+from settled.steps.masks import without_sensitive
 from settled.steps.outputs import digest
 from settled.steps.readable import put_aside, readable_case
 from settled.store.reads import ARGUMENTS, read_payload, read_row
@@ -72,6 +73,7 @@ def record_answer(
         put_aside(transaction, row, now.wall_us)
         return row, ()
     keeps = case.terms.result_retention != "none"
+    result = without_sensitive(shell, transaction, case, result)
     answer = Answer(result, started, report.postcondition, digest(output) if output is not None and keeps else None)
     events = decide_after_probe(case, answer)
     outputs = {index: shell.codec.encode(output) for index, event in enumerate(events) if output is not None and event.data.get("out")}

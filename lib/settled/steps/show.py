@@ -13,6 +13,7 @@ from settled.core.row import Row
 from settled.core.words import SETTLED, Status
 from settled.operation import Operation, at, snapshot
 from settled.shell import Shell
+from settled.steps.masks import mask_for
 from settled.steps.resolve import must_find
 from settled.store.pauses import read_paused
 from settled.store.reads import METADATA, list_rows, read_events, read_payload
@@ -43,11 +44,13 @@ def get(shell: Shell, operation_id: str) -> Operation:
 
 def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: bool = False) -> Operation:
     """Return the snapshot of a row with everything that is known of it."""
+    history, output = fold_history(read_events(transaction, row)), _output(shell, transaction, row)
     return snapshot(
         row,
         created=created,
-        history=fold_history(read_events(transaction, row)),
-        output_text=_output(shell, transaction, row),
+        history=history,
+        output_text=output,
+        mask=mask_for(shell, transaction, row, history, output),
         metadata_text=read_payload(transaction, row.id, METADATA),
         reconciling=probe_owner(transaction, row.id) is not None,
         paused=read_paused(transaction),
