@@ -59,7 +59,7 @@ def test_doctor_names_what_it_found_and_what_to_do(terminal: Terminal, app: App)
 @pytest.mark.promise("S70", part="health without a worker, and with work that is overdue")
 def test_health_is_1_and_names_what_is_wrong(terminal: Terminal, app: App) -> None:
     ended = terminal("-o", "json", "health")
-    assert (ended.code, json.loads(ended.out)) == (1, {"healthy": False, "problems": ["no worker lives"]})
+    assert (ended.code, json.loads(ended.out)) == (1, {"healthy": False, "paused": [], "problems": ["no worker lives"]})
     app.submit("pay", {"n": 1})
     (terminal.folder / "settled.toml").write_text("[health]\noldest_due_seconds = 0.001\n")
     said = terminal("health").out
