@@ -47,7 +47,6 @@ _STORE_WAIT_SECONDS: Final = 1.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS_TO_STOP_NOW: Final = 2
 _RUNNERS_AHEAD: Final = 2  # ready before the first claim; more are started as they are needed
-_SLOTS_PER_HANDLER: Final = 2  # in the recorder: those that ended are freed only once that is recorded, beside the next claims
 _GATHER_SECONDS: Final = 0.0003
 _GATHER_LOOKS: Final = 4
 _READY_LOOK_SECONDS: Final = 0.05
@@ -108,7 +107,8 @@ class Worker:
 
     def _open(self) -> bool:
         """Open the ledger and become present in it; wait where it cannot be written now. Return False when asked to end meanwhile."""
-        slots, told = _SLOTS_PER_HANDLER * self._settings.worker.slots, False
+        # In the recorder. Short attempts wait in it for a thread, and those that ended are freed only once that is recorded.
+        slots, told = 2 * (self._settings.worker.slots + self._limits.batch_max), False
         while not self._wake.signals:
             try:
                 self._shell.ledger.engine()

@@ -70,8 +70,10 @@ class Execution:
         """Return how many more handlers of this isolation may be claimed."""
         room = self._slots - self._handlers.total()
         if isolation is Isolation.PROCESS:  # without an app to import none may be claimed: it could never be entered
-            runners = self._process_slots + self._may_wait()
+            runners = self._process_slots + self._may_wait(isolation)
             room = min(room, runners - self._handlers[isolation]) if self._app_ref else 0
+        elif self._handlers[isolation] == self._handlers.total():  # what waits for a thread would keep the slots from the others
+            room += self._may_wait(isolation)
         return max(0, room)
 
     def free_probes(self) -> int:
@@ -162,9 +164,9 @@ class Execution:
     def _is_told(self) -> bool:
         return not self._routes and not self._telling
 
-    def _may_wait(self) -> int:
-        executor = self._executors.get((Isolation.PROCESS, Kind.HANDLER))
-        return executor.may_wait if isinstance(executor, ProcessExecutor) else 0
+    def _may_wait(self, isolation: Isolation) -> int:
+        executor = self._executors.get((isolation, Kind.HANDLER))
+        return executor.may_wait if isinstance(executor, ProcessExecutor | ThreadExecutor) else 0
 
     def _admit(self, job: Job) -> Executor:
         """Count `job` in and return its executor. Called with the lock held."""

@@ -23,6 +23,7 @@ from settled.execution.recorder_file import (
     BEAT_WORD,
     FREE,
     HEADER,
+    HEADER_BYTES,
     SLOT,
     Phase,
     RecorderUnreadableError,
@@ -186,10 +187,11 @@ class Recorder:
 
     def find(self, row: int, attempt: int) -> int | None:
         """Return the slot of this attempt, or None if no readable slot is its own."""
-        for slot in range(self.slots):
-            seen = self.read(slot)
-            if seen is not None and seen.phase is not Phase.FREE and seen[:2] == (row, attempt):
-                return slot
+        for slot, words in enumerate(SLOT.iter_unpack(self._map[HEADER_BYTES:])):
+            if words[:2] == (row, attempt):  # first without its checksum, which takes longer than all the rest
+                seen = self.read(slot)
+                if seen is not None and seen.phase is not Phase.FREE:
+                    return slot
         return None
 
     def highest_attempt(self, row: int) -> int | None:

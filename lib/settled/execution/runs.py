@@ -20,6 +20,7 @@ from settled.execution.calling import Caller
 from settled.execution.context import Marks, ProbeContext, context_for
 from settled.execution.deadlines import NEVER_US, Deadlines
 from settled.execution.job import Arrived, End, Job, Kind, Report
+from settled.execution.pace import TIMEOUT_US_MIN, WAITING_PER_THREAD_MAX, Pace
 
 LINGER_LOOK_US: Final = 500_000
 LINGERS: Final = frozenset({End.RAISED, End.NEEDS_REVIEW})  # a rejected or unsent attempt is closed and needs no fence
@@ -75,6 +76,7 @@ class Runs:
         self._running: dict[tuple[Kind, int, int], Run] = {}
         self._lingering: list[Lingering] = []
         self._abandoned: Counter[str] = Counter()
+        self._pace, self._timeout_us_min = Pace(WAITING_PER_THREAD_MAX), TIMEOUT_US_MIN
         deadlines.register(self.expire)
 
     @property
@@ -88,6 +90,15 @@ class Runs:
     def abandoned_of(self, contract: str) -> int:
         return self._abandoned[contract]
 
+    def may_wait(self, places: int) -> int:
+        """Return how many more attempts than `places` may be taken, to wait their turn: some while all are short, else none."""
+        if self._timeout_us_min < TIMEOUT_US_MIN:
+            return 0
+        now_us = boot_us()
+        with self._lock:
+            entered_us = [run.entered_boot_us for run in self._running.values()]
+        return self._pace.may_wait(places, [now_us - since_us for since_us in entered_us if since_us])
+
     def add(self, job: Job) -> Run:
         """Take charge of `job`. Raises ValueError for an attempt that is already here."""
         run = Run(job)
@@ -95,6 +106,7 @@ class Runs:
             if job.key in self._running:
                 raise ValueError(f"attempt {job.attempt} of operation {job.operation_id!r} is running already. It was not started again.")
             self._running[job.key] = run
+            self._timeout_us_min = min(self._timeout_us_min, job.timeout_us)
         self._deadlines.notice(job.deadline_boot_us)
         return run
 
@@ -134,6 +146,8 @@ class Runs:
                 del self._running[run.job.key]
             else:
                 self._abandoned[run.job.contract] -= 1
+        if in_time and run.entered_boot_us:
+            self._pace.ran(boot_us() - run.entered_boot_us)
         if in_time and report.fence is FenceBasis.RETURNED:
             self._note_return(run.job)
         self._say(report if in_time else replace(report, late=True))

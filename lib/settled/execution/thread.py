@@ -44,6 +44,11 @@ class ThreadExecutor(Counting):
         self._closed = False
         self._runs = Runs(caller=caller, arrived=arrived, recorder=recorder, gave_up=self._leave_place, deadlines=deadlines)
 
+    @property
+    def may_wait(self) -> int:
+        """How many attempts may be started beyond the threads that are free."""
+        return self._runs.may_wait(self._slots)
+
     def start(self, job: Job) -> None:
         """Hand `job` to a thread. More jobs than slots wait, and may find their deadline over: then they never enter."""
         if self._closed:

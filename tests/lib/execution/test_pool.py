@@ -111,12 +111,60 @@ def test_room_is_counted_over_all_isolations_and_a_process_needs_an_app() -> Non
         assert [made.execution.free(each) for each in (Isolation.THREAD, Isolation.ASYNC, Isolation.PROCESS)] == [1, 1, 1]
         release.set()
         assert [made.reports.first(job).end for job in jobs] == [End.RETURNED] * 2
-        assert made.execution.free(Isolation.THREAD) == 3
+        assert made.execution.free(Isolation.ASYNC) == 3
     with pool() as made:
         assert made.execution.free(Isolation.PROCESS) == 0
         with pytest.raises(ConfigurationError, match="MODULE:APP"):
             made.start(isolation=Isolation.PROCESS)
         assert made.execution.running == 0
+
+
+def quick_ones(made: Pool, count: int = 40) -> None:
+    """Run attempts that take no time, so that what a busy machine made of the first of them is forgotten."""
+    for _ in range(count):
+        made.reports.first(made.start(lambda: None))
+
+
+def test_quick_attempts_may_wait_for_a_thread_and_never_more_run_than_there_are_slots() -> None:
+    gate, release = threading.Lock(), threading.Event()
+    running, most = 0, 0
+
+    def counted() -> None:
+        nonlocal running, most
+        with gate:
+            running += 1
+            most = max(most, running)
+        release.wait(20)
+        with gate:
+            running -= 1
+
+    with pool(slots=2) as made:
+        assert made.execution.free(Isolation.THREAD) == 2, "nothing is known yet"
+        eventually(lambda: quick_ones(made) or made.execution.free(Isolation.THREAD) > 10)
+        jobs = [made.start(counted) for _ in range(6)]
+        eventually(lambda: most == 2)
+        eventually(lambda: made.execution.free(Isolation.THREAD) == 0, seconds=20)  # what runs is not quick any more
+        release.set()
+        assert [made.reports.first(job).end for job in jobs] == [End.RETURNED] * 6
+        assert most == 2
+
+
+def test_nothing_waits_for_a_thread_beside_another_isolation_or_with_little_time() -> None:
+    release = threading.Event()
+    with pool(slots=3) as made:
+        eventually(lambda: quick_ones(made) or made.execution.free(Isolation.THREAD) > 10)
+
+        async def held() -> None:
+            while not release.is_set():
+                await asyncio.sleep(0.01)
+
+        job = made.start(held, isolation=Isolation.ASYNC)
+        assert made.execution.free(Isolation.THREAD) == 2
+        release.set()
+        made.reports.first(job)
+        eventually(lambda: made.execution.free(Isolation.THREAD) > 10)
+        made.reports.first(made.start(lambda: None, timeout_seconds=0.5))
+        assert made.execution.free(Isolation.THREAD) == 3
 
 
 def test_probes_run_while_every_handler_slot_is_taken_and_are_bounded_among_themselves() -> None:
