@@ -155,8 +155,7 @@ def test_nothing_waits_for_a_thread_beside_another_isolation_or_with_little_time
         eventually(lambda: quick_ones(made) or made.execution.free(Isolation.THREAD) > 10)
 
         async def held() -> None:
-            while not release.is_set():
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(release.wait, 20)
 
         job = made.start(held, isolation=Isolation.ASYNC)
         assert made.execution.free(Isolation.THREAD) == 2
