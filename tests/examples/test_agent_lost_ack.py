@@ -18,7 +18,8 @@ def run_example(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=115)
 
 
-@pytest.mark.promise("P84", "P76", part="the reference runtime with real processes, killed before the answer")
+@pytest.mark.promise("P84")
+@pytest.mark.promise("P76", part="real processes, killed before the answer")
 def test_a_run_that_lost_its_answer_and_its_processes_completes_with_one_payment() -> None:
     ended = run_example()
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -28,7 +29,7 @@ def test_a_run_that_lost_its_answer_and_its_processes_completes_with_one_payment
     assert told.groups() == ("completed", "['invoice:1042:payment', 'invoice:1042:payment']", "1")
 
 
-@pytest.mark.promise("P84", part="a provider that commits twice")
+@pytest.mark.promise("P84")
 def test_the_example_fails_when_the_provider_itself_commits_twice() -> None:
     ended = run_example("--provider-commits-twice")
     assert ended.returncode == 1, ended.stdout + ended.stderr

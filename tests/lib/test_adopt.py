@@ -8,6 +8,7 @@ import pytest
 from settled import App, Operation, ProbeResult, Status, TransitionRefusedError
 from settled.core.errors import SettledError
 from settled.steps.adopt import NothingToAdoptError
+from settled.store.agent_runs import RunRow, find_run, insert_run, read_run_events
 from settled.store.audit import verify
 
 
@@ -93,3 +94,25 @@ def test_a_moved_ledger_goes_on_where_it_was(tmp_path: Path) -> None:
     assert isinstance(refused.value, SettledError)
     assert refused.value.exit_code == 4
     app.close()
+
+
+@pytest.mark.parametrize(("moved", "state", "reason"), [(False, "failed", "restored"), (True, "waiting", None)])
+def test_a_run_goes_on_from_a_moved_ledger_and_not_from_a_copy(tmp_path: Path, moved: bool, state: str, reason: str | None) -> None:
+    (tmp_path / "a").mkdir()
+    original = App(tmp_path / "a" / "settled.db")
+    original.create_database()
+    with original.ledger.write() as transaction:
+        insert_run(transaction, RunRow("run-1", "null", "json1:0", "waiting", None, 1, 4, None, 1, 1))
+        insert_run(transaction, RunRow("run-2", "null", "json1:0", "completed", None, 1, 4, None, 1, 1))
+    original.close()
+    (tmp_path / "b").mkdir()
+    shutil.copy(tmp_path / "a" / "settled.db", tmp_path / "b" / "settled.db")
+    copy = App(tmp_path / "b" / "settled.db")
+    copy.adopt(reason="the host is new", moved=moved)
+    with copy.ledger.read() as transaction:
+        one, other = (find_run(transaction, run_id) for run_id in ("run-1", "run-2"))
+        events = [(event.type, event.status) for event in read_run_events(transaction, "run-1")]
+    copy.close()
+    assert one is not None and other is not None
+    assert (one.state, one.reason, other.state) == (state, reason, "completed")
+    assert events == ([] if moved else [("failed", "restored")])

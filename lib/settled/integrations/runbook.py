@@ -168,8 +168,8 @@ class Runbook:
         return self._app.shell.codec.encode(text)
 
     def decode(self, stored: str | None) -> Any:
-        """Return the plain data of a stored text."""
-        return None if stored is None else json.loads(self._app.shell.codec.decode(stored))
+        """Return the plain data of a stored text; None where there is none, or where it has been purged."""
+        return None if not stored else json.loads(self._app.shell.codec.decode(stored))
 
     def _step(self, step: StepRow) -> Step:
         result = self.decode(step.result) or {}

@@ -224,6 +224,8 @@ def effect_tool(
         raise ConfigurationError(f"{what}: the contract declares no arguments_type, so that nothing could be checked. Add one")
     if key == "argument":
         schema = with_operation_id(schema, what)
+    if inline and (contract.handler is None or stored_by.contracts.get(contract.name) is not contract):
+        raise ConfigurationError(f"{what}: inline=True runs the handler here, and this App has none. Register one, or run a worker")
     said = description or (contract.handler.__doc__ if contract.handler is not None else None) or contract.name
     return Tool(
         app=stored_by,

@@ -5,8 +5,10 @@ A copy does not know what was dispatched after it was made. Until it is adopted 
 
 from settled.core.decide_restore import decide_restored
 from settled.core.errors import SettledError
+from settled.core.words import Reason
 from settled.shell import Shell
 from settled.steps.resolve import note_text, os_user
+from settled.store.agent_runs import fail_unfinished_runs
 from settled.store.binding import binding_of
 from settled.store.notes import note_adoption, take_restored, write_note
 from settled.store.reads import find_unsettled
@@ -32,7 +34,10 @@ def adopt(shell: Shell, reason: str, *, moved: bool) -> int:
     with shell.ledger.write() as transaction:
         now, who = shell.clock.now(), os_user()
         after_id = 0
-        stays = take_restored(transaction) or moved  # a restoration has marked them, and what came after it is no part of the copy
+        restored = take_restored(transaction)
+        stays = restored or moved  # a restoration has marked them, and what came after it is no part of the copy
+        if restored or not moved:  # a run that goes on would ask again for what it asked for after the copy was made
+            fail_unfinished_runs(transaction, Reason.RESTORED, now.wall_us, shell.limits.batch_max)
         while not stays and (rows := find_unsettled(transaction, after_id, shell.limits.batch_max)):
             moves = [Move(row, decide_restored(shell.full_case(transaction, row, now), reason, who)) for row in rows]
             record(transaction, moves)

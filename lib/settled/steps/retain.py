@@ -8,7 +8,7 @@ from settled.core.errors import ContractNotFoundError
 from settled.core.moment import SECOND_US
 from settled.shell import Shell
 from settled.store.pauses import known_contracts
-from settled.store.retention import Group, Purged, purge
+from settled.store.retention import Group, Purged, purge, purge_runs
 
 _DEFAULT: Final = ""
 
@@ -41,6 +41,9 @@ def purge_old(shell: Shell, retention: Retention, *, batches_max: int) -> Purged
     for group in retention.groups(shell.clock.now().wall_us):
         done = purge(shell.ledger, group, batches_max=batches_max)
         examined, purged = examined + done.examined, purged + done.purged
+    if retention.payload_seconds is not None:
+        runs = purge_runs(shell.ledger, _before(shell.clock.now().wall_us, retention.payload_seconds))
+        examined, purged = examined + runs, purged + runs
     return Purged(examined, purged)
 
 
@@ -60,6 +63,8 @@ def purge_by_hand(
             raise ContractNotFoundError(contract, tuple(known))
     before_us = _before(shell.clock.now().wall_us, older_than_seconds)
     group = Group("by hand", before_us, None if contract is None else frozenset({contract}))
+    while contract is None and not dry_run and purge_runs(shell.ledger, before_us):
+        pass
     return purge(shell.ledger, group, from_the_start=True, dry_run=dry_run, progress=progress)
 
 

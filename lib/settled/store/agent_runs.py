@@ -136,6 +136,27 @@ def find_finished_runs(transaction: Transaction, before_us: int, limit: int) -> 
     return [row[0] for row in transaction.run(_finished, before_us=before_us, limit=limit).fetchall()]
 
 
+def fail_unfinished_runs(transaction: Transaction, reason: str, at_us: int, limit: int) -> int:
+    """Fail every run that has not ended, with an event each; return how many."""
+    failed = 0
+    for state in ("running", "waiting"):
+        while found := list_runs(transaction, state, limit):
+            for row in [run for run_id in found if (run := find_run(transaction, run_id)) is not None]:
+                change_run(transaction, row, state="failed", reason=reason, updated_us=at_us)
+                append_events(transaction, [RunEvent(row.run_id, 0, "failed", status=reason, at_us=at_us)])
+            failed += len(found)
+    return failed
+
+
+def clear_run_texts(transaction: Transaction, before_us: int, limit: int) -> int:
+    """Empty the texts of finished runs that nothing has touched since `before_us`; return of how many. The caller overwrites."""
+    found = [row[0] for row in transaction.run(_finished_with_texts, before_us=before_us, limit=limit).fetchall()]
+    for build in (_clear_run, _clear_steps):
+        if found:
+            transaction.statements[build].run_many(transaction.cursor, [{"known": one} for one in found])
+    return len(found)
+
+
 def _insert_run(dialect: Dialect) -> sa.ClauseElement:
     return upsert(agent_run, dialect).values({name: named(name) for name in RunRow._fields}).on_conflict_do_nothing()
 
@@ -149,9 +170,25 @@ def _in_state() -> sa.ClauseElement:
     return found.order_by(agent_run.c.updated_us).limit(named("limit"))
 
 
-def _finished() -> sa.ClauseElement:
+def _ended(*more: sa.ColumnElement[bool]) -> sa.ClauseElement:
     ended = agent_run.c.state.in_([sa.literal_column("'completed'"), sa.literal_column("'failed'")])
-    return sa.select(agent_run.c.run_id).where(ended, agent_run.c.updated_us < named("before_us")).limit(named("limit"))
+    return sa.select(agent_run.c.run_id).where(ended, agent_run.c.updated_us < named("before_us"), *more).limit(named("limit"))
+
+
+def _finished() -> sa.ClauseElement:
+    return _ended()
+
+
+def _finished_with_texts() -> sa.ClauseElement:
+    return _ended(agent_run.c.task != sa.literal_column("''"))
+
+
+def _clear_run() -> sa.ClauseElement:
+    return sa.update(agent_run).where(agent_run.c.run_id == named("known")).values(task=sa.literal_column("''"), output=sa.null())
+
+
+def _clear_steps() -> sa.ClauseElement:
+    return sa.update(agent_step).where(agent_step.c.run_id == named("known")).values(arguments=sa.literal_column("''"), result=sa.null())
 
 
 def _change_run() -> sa.ClauseElement:

@@ -4,12 +4,14 @@ Promise: only texts of operations that are settled in the very transaction are r
 removed is overwritten in the file. A watermark for each group of contracts keeps a sweep from walking the same history again.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
 from settled.core.words import SETTLED
+from settled.store.agent_runs import clear_run_texts, find_finished_runs
 from settled.store.ledger import Ledger
 from settled.store.notes import read_note, write_note
 from settled.store.prepared import named
@@ -73,6 +75,15 @@ def purge(
     return Purged(examined, purged)
 
 
+def purge_runs(ledger: Ledger, before_us: int) -> int:
+    """Remove the texts of agents' runs that ended, and were last touched, before `before_us`: a bounded number; return of how many."""
+    with ledger.read() as transaction:
+        if not find_finished_runs(transaction, before_us, 1):
+            return 0
+    with _overwriting(ledger) as transaction:
+        return clear_run_texts(transaction, before_us, ledger.limits.batch_max)
+
+
 def has_arguments(transaction: Transaction, row_id: int) -> bool:
     """Whether the arguments of an operation are still there."""
     return transaction.run(_arguments_of, operation=row_id).fetchone() is not None
@@ -81,16 +92,23 @@ def has_arguments(transaction: Transaction, row_id: int) -> bool:
 def _remove(ledger: Ledger, ids: Collection[int], mark: tuple[str, str] | None) -> int:
     """Remove the texts of these operations, those that are settled still, and move the watermark with them."""
     removed = 0
+    with _overwriting(ledger) as transaction:
+        for row_id in ids:
+            removed += transaction.run(_delete, operation=row_id).rowcount > 0
+        if mark is not None:
+            write_note(transaction, *mark)
+    return removed
+
+
+@contextmanager
+def _overwriting(ledger: Ledger) -> Iterator[Transaction]:
+    """Run a write transaction in which what is removed is overwritten, not only forgotten."""
     with ledger.write() as transaction:
-        transaction.cursor.execute("PRAGMA secure_delete=ON").fetchall()  # overwritten, not only forgotten
+        transaction.cursor.execute("PRAGMA secure_delete=ON").fetchall()
         try:
-            for row_id in ids:
-                removed += transaction.run(_delete, operation=row_id).rowcount > 0
-            if mark is not None:
-                write_note(transaction, *mark)
+            yield transaction
         finally:
             transaction.cursor.execute("PRAGMA secure_delete=OFF").fetchall()
-    return removed
 
 
 def _read_mark(ledger: Ledger, key: str) -> tuple[int, int]:

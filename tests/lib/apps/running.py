@@ -37,9 +37,8 @@ def is_refunded(arguments: dict[str, Any]) -> ProbeResult:
     return ProbeResult.unknown()
 
 
-def plan(run: Run) -> Call | Finish:
-    return Call("refund", {"order": "1042"}) if run.turn == 0 else Finish("done")
+def agent(order: str = "1042") -> Runtime:
+    def plan(run: Run) -> Call | Finish:
+        return Call("refund", {"order": order}) if run.turn == 0 else Finish("done")
 
-
-def agent() -> Runtime:
     return Runtime(app, plan=plan, tools=[effect_tool(refund, inline=True)], policy=Policy(confirm=False), wait=30)

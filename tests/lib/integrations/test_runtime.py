@@ -23,6 +23,7 @@ from settled.integrations import (
     plain_tool,
 )  # fmt: skip
 from settled.integrations.trace import check_trace
+from settled.steps.retain import Retention, purge_old
 from tests.conftest import eventually
 from tests.lib.apps.bench import ABSENT, Bench, run, seen
 from tests.lib.integrations.backwards import Backwards, stored_texts
@@ -411,6 +412,27 @@ def test_a_run_that_fails_waits_for_what_it_asked_for_and_asks_for_nothing_more(
     assert (failed.state, failed.reason) == (RunState.FAILED, "rejected: void")
     assert [step.effect_status for step in failed.steps] == ["confirmed", "rejected", "confirmation_required"]
     assert sorted(bench.submitted()) == [ID, "void-1"]
+
+
+@pytest.mark.promise("S30", part="the texts of an agent's finished runs")
+def test_the_texts_of_finished_runs_are_purged_by_age_and_their_audit_stays(bench: Bench) -> None:
+    shop = Shop(bench, lose=1)
+    shop.found(ProbeResult.unknown)
+    waiting = runtime(shop, Call("refund", REFUND | {"note": "MARKER-1"}))
+    waiting.start("run-1", "MARKER-1")
+    agent = runtime(shop, Call("refund", REFUND | {"order": "7", "note": "MARKER-2"}))
+    agent.start("run-2", "MARKER-2")
+    events = agent.events("run-2")
+    for days, kept in ((0.5, {"MARKER-1", "MARKER-2"}), (2, {"MARKER-1"})):
+        bench.clock.advance(days * 86_400)
+        purge_old(bench.app.shell, Retention(payload_seconds=86_400), batches_max=5)
+        assert {mark for mark in ("MARKER-1", "MARKER-2") if any(mark in text for text in stored_texts(bench))} == kept
+    seen = agent.get("run-2")
+    assert (seen.state, seen.task, seen.output, seen.steps[0].arguments, seen.steps[0].effect_status) == (
+        RunState.COMPLETED, None, None, None, "confirmed",
+    )  # fmt: skip
+    assert agent.resume("run-2") == seen and agent.events("run-2") == events
+    assert waiting.get("run-1").task == "MARKER-1"
 
 
 def test_finished_runs_can_be_forgotten_and_their_operations_stay(bench: Bench) -> None:
