@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint promised promises bench matrix kills clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model bench matrix kills clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -27,7 +27,7 @@ demo: $(VENV)/.test  ## kill a worker between the charge and its answer, and cou
 test: $(VENV)/.test  ## run the tests
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup
 
-static: ruff mypy imports lint promised  ## every check that runs no test
+static: ruff mypy imports lint promised drawn  ## every check that runs no test
 
 ruff: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -44,10 +44,19 @@ lint: $(VENV)/.dev
 promised: $(VENV)/.dev
 	$(BIN)/python tools/promises.py --check
 
+drawn: $(VENV)/.dev
+	$(BIN)/python tools/diagram.py --check
+
 check: static test  ## what must be green before a change lands
 
 promises: $(VENV)/.test  ## write docs/promises.md: each promise and the tests that show it
 	$(BIN)/python tools/promises.py
+
+model: $(VENV)/.test  ## search every state of the protocol in small bounds, and miss each of its rules
+	$(BIN)/python -m tests.model.run
+
+diagram: $(VENV)/.test  ## write docs/states.md from the transition table
+	$(BIN)/python tools/diagram.py
 
 bench: $(VENV)/.test  ## measure; figures say nothing about another machine
 	$(BIN)/python -m tests.bench.run
