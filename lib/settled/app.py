@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from settled.clock import Clock, SystemClock
+from settled.codec import Codec, PlainCodec
 from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
 from settled.core.evidence import NO_OUTPUT, ProbeResult
@@ -20,7 +21,7 @@ from settled.core.words import Status
 from settled.doorbell import ring_all
 from settled.effect import Effect
 from settled.operation import Operation, at
-from settled.shell import Codec, PlainCodec, Shell
+from settled.shell import Shell
 from settled.steps import attend, awaiting, notice, pausing, propose, resolve, show
 from settled.steps.awaiting import Waiting
 from settled.steps.submit import Order, check_order, store_orders
@@ -62,7 +63,7 @@ class App:
         self.flag: str | None = None
         self.settings_file: Path | None = None
         self.reference: str | None = None
-        self._limits, self._clock, self._codec = limits, clock or SystemClock(), codec or PlainCodec()
+        self._limits, self._clock, self._codec = limits, clock or SystemClock(), codec
         self._authenticator = authenticator
         self._shell: Shell | None = None
         self._inline: Inline | None = None
@@ -131,7 +132,7 @@ class App:
             clock=self._clock,
             contracts=self.contracts,
             limits=chosen.limits,
-            codec=self._codec,
+            codec=self._codec or chosen.codec or PlainCodec(),
             rules=chosen.rules,
             authenticator=who,
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
+from settled.codec import Codec
 from settled.config import Loaded, load_settings, resolve_database
 from settled.config.settings import unknown_limits_of
 from settled.core.errors import ConfigurationError
@@ -26,6 +27,7 @@ class Opened(NamedTuple):
     rules: Rules
     authenticator: str | None
     unknown_limits: Mapping[str, UnknownLimit]
+    codec: Codec | None
 
 
 def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None, limits: Limits, file: Path | None) -> Opened:
@@ -43,7 +45,19 @@ def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None,
         approval_expires_seconds=people.approval_expires_seconds,
     )
     watched = unknown_limits_of(loaded.settings.contracts)
-    return Opened(database, replace(limits, **chosen) if chosen else limits, rules, people.authenticator, watched)
+    limits = replace(limits, **chosen) if chosen else limits
+    return Opened(database, limits, rules, people.authenticator, watched, choose_codec(loaded))
+
+
+def choose_codec(loaded: Loaded) -> Codec | None:
+    """Return what encrypts texts where the settings or the service manager give keys, None where nobody does."""
+    chosen = loaded.settings.encryption
+    if chosen.keys_file is None and chosen.key_lines is None and "CREDENTIALS_DIRECTORY" not in os.environ:
+        return None
+    from settled.encryption import EncryptingCodec, find_keys
+
+    keys = find_keys(chosen.keys_file, chosen.key_lines, os.environ)
+    return None if keys is None else EncryptingCodec(keys)
 
 
 def find_authenticator(reference: str) -> Callable[[], str]:

@@ -38,7 +38,8 @@ class Operation:
     """One operation as it was when it was read. Times are aware, UTC.
 
     `waits_for` says what would move it: dispatch, paused, the reason of a hold, handler, probe, or person; None once it is settled.
-    `attempts` counts dispatches; `created` is True only on the call that stored it; `version` is what a decision names.
+    `unreadable` says which key is missing for texts that are encrypted. `attempts` counts dispatches; `created` is True only on the
+    call that stored it; `version` is what a decision names.
     """
 
     operation_id: str
@@ -68,6 +69,7 @@ class Operation:
     waits_for: str | None = None
     output: Any = field(default=None, repr=False)
     has_output: bool = False
+    unreadable: str | None = None
     evidence: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     attempt_records: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -83,6 +85,8 @@ class Operation:
             raise EffectFailedError(self.operation_id, self.status, self.masked().error)
         if self.status is not Status.CONFIRMED:
             raise UnresolvedError(self.operation_id, self.status)
+        if self.unreadable is not None:
+            raise ResultUnavailableError(self.operation_id, self.unreadable)
         if not self.has_output:
             raise ResultUnavailableError(self.operation_id, "it was not kept, has been purged, or cannot be tied to the effect")
         return json.loads(json.dumps(self.output))
@@ -131,6 +135,7 @@ def snapshot(
     reconciling: bool = False,
     paused: Paused = NOTHING,
     mask: Mask = NO_MASK,
+    unreadable: str | None = None,
 ) -> Operation:
     """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows, `paused` what is paused."""
     return Operation(
@@ -161,6 +166,7 @@ def snapshot(
         waits_for=_waits_for(row, paused),
         output=None if output_text is None else json.loads(output_text),
         has_output=output_text is not None,
+        unreadable=unreadable,
         evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
         attempt_records=() if history is None else tuple(_record(one, row, history) for one in history.attempts),
         metadata=_read_only({} if metadata_text is None else json.loads(metadata_text)),

@@ -7,9 +7,9 @@ through the one guarded writer.
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from settled.clock import Clock
+from settled.codec import Codec, PlainCodec
 from settled.contract import EffectContract
 from settled.core.case import Case
 from settled.core.history import EMPTY
@@ -23,28 +23,6 @@ from settled.store.pauses import read_paused
 from settled.store.reads import highest_wall_us, read_history
 from settled.store.snapshots import keep_terms, read_terms
 from settled.store.transaction import Transaction
-
-
-class Codec(Protocol):
-    """How arguments and outputs are written into the ledger, and read again."""
-
-    def encode(self, text: str) -> str:
-        """Return what is stored for a canonical text."""
-
-    def decode(self, stored: str) -> str:
-        """Return the canonical text again."""
-
-
-class PlainCodec:
-    """Store texts as they are."""
-
-    def encode(self, text: str) -> str:
-        """Return `text`."""
-        return text
-
-    def decode(self, stored: str) -> str:
-        """Return `stored`."""
-        return stored
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,12 +9,14 @@ from typing import Any, Final
 
 import click
 
+from settled.encryption import EncryptingCodec, new_key, parse_keys
 from settled.steps.restore import restore as restore_ledger
 from settled.steps.retain import purge_by_hand
 from settled.store.maintenance import checkpoint as checkpoint_ledger
-from settled_cli.invocation import SECONDS_MAX, Invocation, Leaf, usage_errors
+from settled.store.texts import rewrite
+from settled_cli.invocation import SECONDS_MAX, Invocation, Leaf, Refused, usage_errors
 from settled_cli.opening import ledger_file, open_app, open_app_for
-from settled_cli.render import emit
+from settled_cli.render import emit, write
 from settled_cli.verdict import say
 from settled_cli.workers import refuse_beside_others
 
@@ -77,12 +79,7 @@ def restore(invocation: Invocation, source: Path, reason: str) -> None:
 def purge(invocation: Invocation, older_than: float, contract: str | None, dry_run: bool) -> None:
     """Remove arguments and outputs of settled operations. Identity, fingerprint, events and chain stay; what is unsettled keeps all."""
     app = open_app(invocation)
-
-    def told(examined: int, _purged: int) -> None:
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(f"\r{examined} operations examined", nl=False, err=True)
-
-    done = purge_by_hand(app.shell, older_than, contract=contract, dry_run=dry_run, progress=told)
+    done = purge_by_hand(app.shell, older_than, contract=contract, dry_run=dry_run, progress=counted)
     emit(invocation, {"purged": 0 if dry_run else done.purged, "would_be_purged": done.purged, "examined": done.examined})
 
 
@@ -94,6 +91,34 @@ def checkpoint(invocation: Invocation) -> None:
     emit(invocation, {"pages": done.pages, "behind": done.behind, "log_bytes": done.log_bytes, "truncated": done.truncated})
     if done.behind:
         say(f"{done.behind} pages stay in the log: somebody reads what is in them, or writes")
+
+
+@click.command("new-key", cls=Leaf)
+@click.argument("key_id", metavar="ID")
+def new_key_line(key_id: str) -> None:
+    """Print a new line ID:KEY for the key file. The first line of that file encrypts; keep the others for what is stored already."""
+    line = f"{key_id}:{new_key()}"
+    EncryptingCodec(parse_keys(line, "the command line"))
+    write(f"{line}\n")
+
+
+@click.command(cls=Leaf)
+@click.pass_obj
+def rekey(invocation: Invocation) -> None:
+    """Encrypt every stored text with the first key. Workers may run if they know all keys; call it again after an interruption."""
+    app = open_app(invocation)
+    codec = app.shell.codec
+    if not isinstance(codec, EncryptingCodec):
+        raise Refused("no encryption key is set here. Nothing was changed. Set encryption.keys_file in the settings")
+    seen, written = rewrite(app.ledger, lambda stored: None if codec.is_current(stored) else codec.encode(codec.decode(stored)), counted)
+    emit(invocation, {"key": codec.key_id, "examined": seen, "encrypted": written})
+    say("what was stored before may stay in the write-ahead log until a checkpoint, and in backups for as long as you keep them")
+
+
+def counted(examined: int, _done: int) -> None:
+    """Show at a terminal how many were examined."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        click.echo(f"\r{examined} examined ", nl=False, err=True)
 
 
 @contextmanager

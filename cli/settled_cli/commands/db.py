@@ -8,7 +8,7 @@ from settled.store.creation import Journal
 from settled.store.journal import set_journal
 from settled.store.revisions import upgrade as upgrade_schema
 from settled_cli.commands.audit import check as audit_check
-from settled_cli.commands.data import backup, checkpoint, purge, restore
+from settled_cli.commands.data import backup, checkpoint, new_key_line, purge, rekey, restore
 from settled_cli.invocation import Invocation, Verbs, usage_errors
 from settled_cli.opening import ledger_file, missing, open_app
 from settled_cli.render import emit
@@ -82,5 +82,5 @@ def _alone(invocation: Invocation, verb: str) -> Path:
     return path
 
 
-for command in (backup, restore, purge, checkpoint):
+for command in (backup, restore, purge, checkpoint, rekey, new_key_line):
     db.add_command(command)

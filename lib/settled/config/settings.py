@@ -133,6 +133,15 @@ class RetentionSettings(Section):
     """How long arguments and outputs are kept after the end. None: for ever."""
 
 
+class EncryptionSettings(Section):
+    """Keys for arguments, metadata and outputs. Without any, texts are stored as they are."""
+
+    keys_file: str | None = None
+    """Lines of ID:KEY, the first encrypts. None: the credential `settled-keys` of the service manager, where there is one."""
+    key_lines: str | None = Field(default=None, repr=False)
+    """The same, with commas between, for the environment: SETTLED_ENCRYPTION__KEY_LINES. Handlers inherit it; a file is better."""
+
+
 class LimitsSettings(Section):
     arguments_bytes_max: Bytes = DEFAULTS.arguments_bytes_max
     result_bytes_max: Bytes = DEFAULTS.result_bytes_max
@@ -180,6 +189,7 @@ class Settings(BaseSettings):
     sweeps: SweepsSettings = SweepsSettings.model_validate({})
     contracts: dict[str, ContractSettings] = {}
     retention: RetentionSettings = RetentionSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
     limits: LimitsSettings = LimitsSettings()
     escalation: EscalationSettings = EscalationSettings()
     logs: LogsSettings = LogsSettings()

@@ -11,7 +11,7 @@ from settled.config.loading import DATABASE_DEFAULT, Loaded
 from settled.config.sources import leaves
 from settled.core.text import MASK
 
-_SECRET: Final = re.compile(r"(?i)secret|password|passphrase|token|credential|(^|_)key($|_)")
+_SECRET: Final = re.compile(r"(?i)secret|password|passphrase|token|credential|(^|_)keys?$|(^|_)key_")
 
 
 class ShownSetting(NamedTuple):

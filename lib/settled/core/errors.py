@@ -17,6 +17,19 @@ class ConfigurationError(SettledError):
     exit_code = 78
 
 
+class PayloadKeyError(ConfigurationError):
+    """A stored text is encrypted with a key that is not known here, or not the one that its ID stands for here."""
+
+    def __init__(self, key_id: str, known: tuple[str, ...], *, wrong: bool = False) -> None:
+        here = f"the keys known here are {', '.join(known)}" if known else "no key is known here"
+        problem = "the key of that ID here is another one" if wrong else here
+        super().__init__(
+            f"a stored text is encrypted with the key {key_id!r}: {problem}. It was left alone and nothing was changed. "
+            f"Give that key: encryption.keys_file in the settings"
+        )
+        self.key_id, self.known, self.wrong = key_id, known, wrong
+
+
 class SchemaMismatchError(ConfigurationError):
     """The ledger's schema is not the one that this version reads and writes."""
 

@@ -11,7 +11,7 @@ from settled.core.terms import Terms
 from settled.core.words import Isolation
 from settled.shell import Shell
 from settled.steps.rates import note_starts, starts_allowed
-from settled.steps.readable import put_aside, readable_case
+from settled.steps.readable import put_aside, readable_case, readable_text
 from settled.store.pauses import Paused, read_paused
 from settled.store.transaction import Transaction
 from settled.store.waiting import count_abandoned, count_running, find_ready, find_reopened
@@ -56,14 +56,15 @@ def claim_due(
         for row, stored in find_ready(transaction, names, due_us, limit, paused) if limit > 0 else ():
             terms = shell.terms_here(row.contract)
             case = shell.plain_case(transaction, row, now) if not row.attempt else readable_case(shell, transaction, row, now)
-            if case is None:
+            text = readable_text(shell, row, stored)
+            if case is None or text is None:
                 put_aside(transaction, row, due_us)
                 continue
-            claims.append((row, stored, decide_claim(case, worker, shell.keep_terms(transaction, terms))))
+            claims.append((row, text, decide_claim(case, worker, shell.keep_terms(transaction, terms))))
     recorded = record(transaction, [Move(row, claim.events) for row, _, claim in claims])
     claimed = [
-        Claimed(done.row, shell.codec.decode(stored), shell.terms_here(row.contract), claim.enter_by_boot_us)
-        for (row, stored, claim), done in zip(claims, recorded, strict=True)
+        Claimed(done.row, text, shell.terms_here(row.contract), claim.enter_by_boot_us)
+        for (row, text, claim), done in zip(claims, recorded, strict=True)
         if done.row is not None and claim.dispatches
     ]
     note_starts(shell, transaction, [one.row.contract for one in claimed], now)

@@ -9,6 +9,7 @@ from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
+from settled.steps.readable import readable_text
 from settled.steps.submit import Order, check_order, deadline_of
 from settled.store.reads import read_row
 from settled.store.requests import identity_digest, set_derived
@@ -26,7 +27,10 @@ def derive_waiting(shell: Shell) -> int:
             for pair in find_underived(transaction, name, shell.limits.batch_max)
         ]
     for row, stored in found:
-        order, problem = _derive(shell, row, shell.codec.decode(stored))
+        text = readable_text(shell, row, stored)
+        if text is None:
+            continue
+        order, problem = _derive(shell, row, text)
         with shell.ledger.write() as transaction:
             _record(shell, transaction, row, order, problem)
     return len(found)

@@ -1,5 +1,7 @@
 """Attach evidence that arrived before the operation it speaks of."""
 
+import json
+
 from settled.core.decide_evidence import Answer, decide_after_probe
 from settled.core.evidence import ProbeResult
 from settled.core.moment import Moment
@@ -18,7 +20,7 @@ def attach_waiting(shell: Shell, transaction: Transaction, row: Row, now: Moment
     assert row.provider_reference is not None
     waiting = inbox_of(transaction, row.provider_reference)
     for _, source, _, body in waiting:
-        row = note_evidence(shell, transaction, row, ProbeResult.from_json(body), source, now)
+        row = note_evidence(shell, transaction, row, ProbeResult.from_json(json.loads(shell.codec.decode(body))), source, now)
     if waiting:
         take(transaction, [entry[0] for entry in waiting])
     return row

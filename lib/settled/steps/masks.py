@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from settled.core.canonical import canonical_text
 from settled.core.case import Case
+from settled.core.errors import PayloadKeyError
 from settled.core.evidence import ProbeResult
 from settled.core.history import History
 from settled.core.masking import NO_MASK, Mask, mask_of
@@ -19,7 +20,13 @@ def mask_for(shell: Shell, transaction: Transaction, row: Row, history: History,
     stored = shell.stored_terms(transaction, ids)
     terms = [shell.current_terms(row.contract), *(stored.get(one) for one in ids)]
     fields = {name for one in terms if one is not None for name in one.sensitive_fields}
-    return mask_of(fields, _arguments(shell, transaction, row), output) if fields else NO_MASK
+    if not fields:
+        return NO_MASK
+    try:
+        arguments = _arguments(shell, transaction, row)
+    except PayloadKeyError:  # what cannot be read is not shown either; the names of the fields still hide what stands under them
+        arguments = None
+    return mask_of(fields, arguments, output)
 
 
 def without_sensitive(shell: Shell, transaction: Transaction, case: Case, result: ProbeResult) -> ProbeResult:

@@ -34,7 +34,7 @@ def add_evidence(
         now = shell.clock.now()
         current = _find(transaction, operation_id, provider_reference)
         if not current and provider_reference is not None:
-            body = json.dumps(result.to_json(), sort_keys=True)
+            body = shell.codec.encode(json.dumps(result.to_json(), sort_keys=True))
             if not keep(transaction, provider_reference, source, now.wall_us, body):
                 raise LedgerUnavailableError(
                     f"too much evidence waits for operations that nobody has submitted ({provider_reference!r} among them). "
@@ -76,8 +76,9 @@ def _postcondition(shell: Shell, row: Row, result: ProbeResult) -> bool | None:
         return None
     if stored is None or result.output_text is None:
         return False
+    text = shell.codec.decode(stored)  # without its key nothing is judged, and nothing is recorded
     try:
-        answer = contract.call_postcondition(json.loads(shell.codec.decode(stored)), json.loads(result.output_text))
+        answer = contract.call_postcondition(json.loads(text), json.loads(result.output_text))
     except Exception:  # noqa: BLE001 - a postcondition that raises is not met
         return False
     return answer is True

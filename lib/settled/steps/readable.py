@@ -6,7 +6,7 @@ Promise: a row whose history cannot be read is never interpreted, is told of, an
 from typing import Final
 
 from settled.core.case import Case
-from settled.core.errors import LedgerStateError
+from settled.core.errors import LedgerStateError, PayloadKeyError
 from settled.core.moment import SECOND_US, Moment
 from settled.core.row import Row
 from settled.logs import get_log
@@ -23,6 +23,15 @@ def readable_case(shell: Shell, transaction: Transaction, row: Row, now: Moment)
     try:
         return shell.full_case(transaction, row, now)
     except LedgerStateError as error:
+        log.error("operation.left_alone", operation_id=row.operation_id, error=str(error))
+        return None
+
+
+def readable_text(shell: Shell, row: Row, stored: str) -> str | None:
+    """Return a stored text as it was before the codec, None where its key is not known here."""
+    try:
+        return shell.codec.decode(stored)
+    except PayloadKeyError as error:
         log.error("operation.left_alone", operation_id=row.operation_id, error=str(error))
         return None
 

@@ -19,7 +19,7 @@ from settled.shell import Shell
 from settled.steps.jobs import probe_job
 from settled.steps.masks import without_sensitive
 from settled.steps.outputs import digest
-from settled.steps.readable import put_aside, readable_case
+from settled.steps.readable import put_aside, readable_case, readable_text
 from settled.store.reads import ARGUMENTS, read_payload, read_row
 from settled.store.transaction import Transaction
 from settled.store.waiting import hold_for_probe, release_probe, reschedule
@@ -92,10 +92,13 @@ def _hold(shell: Shell, transaction: Transaction, row: Row, worker: int, now: Mo
     if stored is None:  # purged: nothing to ask with, and no reason to look again at once
         reschedule(transaction, row, now.wall_us + probe_wait_us(case, 1))
         return None
+    text = readable_text(shell, row, stored)
+    if text is None:
+        put_aside(transaction, row, now.wall_us)
+        return None
     if not hold_for_probe(transaction, [row], worker):
         return None
-    terms = shell.terms_here(row.contract)
-    return Asking(probe_job(row, case.history, terms, shell.codec.decode(stored), now, shell.limits))
+    return Asking(probe_job(row, case.history, shell.terms_here(row.contract), text, now, shell.limits))
 
 
 def _without_probe(shell: Shell, transaction: Transaction, row: Row, now: Moment) -> list[tuple[Row, Sequence[Event]]]:

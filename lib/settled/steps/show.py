@@ -7,7 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from settled.core.errors import LedgerStateError
+from settled.core.errors import LedgerStateError, PayloadKeyError
 from settled.core.history import fold_history
 from settled.core.row import Row
 from settled.core.words import SETTLED, Status
@@ -43,15 +43,20 @@ def get(shell: Shell, operation_id: str) -> Operation:
 
 
 def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: bool = False) -> Operation:
-    """Return the snapshot of a row with everything that is known of it."""
-    history, output = fold_history(read_events(transaction, row)), _output(shell, transaction, row)
+    """Return the snapshot of a row with everything that is known of it; texts whose key is not known here are left out, and said so."""
+    history = fold_history(read_events(transaction, row))
+    try:
+        output, metadata, unreadable = _output(shell, transaction, row), _metadata(shell, transaction, row), None
+    except PayloadKeyError as error:
+        output, metadata, unreadable = None, None, str(error)
     return snapshot(
         row,
         created=created,
         history=history,
         output_text=output,
         mask=mask_for(shell, transaction, row, history, output),
-        metadata_text=read_payload(transaction, row.id, METADATA),
+        metadata_text=metadata,
+        unreadable=unreadable,
         reconciling=probe_owner(transaction, row.id) is not None,
         paused=read_paused(transaction),
     )
@@ -110,6 +115,11 @@ def _output(shell: Shell, transaction: Transaction, row: Row) -> str | None:
     if not text:
         raise LedgerStateError(row.operation_id, "payload.body", "it is empty")
     return text
+
+
+def _metadata(shell: Shell, transaction: Transaction, row: Row) -> str | None:
+    stored = read_payload(transaction, row.id, METADATA)
+    return None if stored is None else shell.codec.decode(stored)
 
 
 def _status(value: str) -> Status:

@@ -117,7 +117,8 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
         deadline_us=deadline_of(shell, order, now),
         terms=None if terms is None else shell.keep_terms(transaction, terms),
         arguments=shell.codec.encode(order.arguments),
-        metadata=order.metadata,
+        metadata=None if order.metadata is None else shell.codec.encode(order.metadata),
+        plain=(order.arguments, order.metadata),
     )
     try:
         stored = store_request(transaction, request, now.wall_us)

@@ -29,7 +29,7 @@ def body_digest(text: str) -> str:
 def changed_bodies(transaction: Transaction, row_id: int, events: Sequence[Event], decode: Decode) -> Iterator[str]:
     """Yield what is wrong with the stored texts of one operation.
 
-    Arguments and metadata are bound as they are stored; outputs as what `decode` makes of them, because evidence compares them.
+    They are bound as what `decode` makes of them, so that they may be encrypted with another key.
     """
     known = _digests(events)
     for part, body in transaction.run(_bodies_of, operation=row_id).fetchall():
@@ -38,7 +38,7 @@ def changed_bodies(transaction: Transaction, row_id: int, events: Sequence[Event
             yield f"a text that no event names is stored as its {what}"
             continue
         try:
-            text = body if part in _NAMES else decode(body)
+            text = decode(body)
         except (SettledError, ValueError) as error:
             yield f"the stored text of its {what} cannot be decoded: {error}"
             continue

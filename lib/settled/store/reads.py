@@ -102,10 +102,10 @@ def oldest(transaction: Transaction, status: Status) -> int | None:
     return None if found is None else int(found[0])
 
 
-def inbox_of(transaction: Transaction, provider_reference: str) -> list[tuple[int, str, int, dict[str, Any]]]:
-    """Return waiting evidence for a reference: id, source, arrival, body."""
+def inbox_of(transaction: Transaction, provider_reference: str) -> list[tuple[int, str, int, str]]:
+    """Return waiting evidence for a reference: id, source, arrival, and its text as the codec wrote it."""
     found = transaction.run(_inbox_of, provider_reference=provider_reference).fetchall()
-    return [(row[0], row[1], row[2], json.loads(row[3])) for row in found]
+    return [(row[0], row[1], row[2], row[3]) for row in found]
 
 
 def to_event(operation_id: str, values: Sequence[Any]) -> Event:

@@ -36,7 +36,10 @@ _pick_given: Final = itemgetter(*(Row._fields.index(name) for name in _GIVEN))
 
 
 class Request(NamedTuple):
-    """One effect request, ready to be stored. Texts are canonical JSON after the codec; `terms` the stored snapshot."""
+    """One effect request, ready to be stored. Texts are canonical JSON after the codec; `terms` the stored snapshot.
+
+    `plain` are arguments and metadata before the codec, where that changed them.
+    """
 
     operation_id: str
     contract: str
@@ -54,6 +57,7 @@ class Request(NamedTuple):
     arguments: str
     metadata: str | None = None
     hold: str | None = None
+    plain: tuple[str, str | None] | None = None
 
 
 class Stored(NamedTuple):
@@ -86,10 +90,11 @@ def store_request(transaction: Transaction, request: Request, at_us: int) -> Sto
 
 
 def _submission(request: Request) -> dict[str, str]:
-    """Return what the first event binds: the identity, and the texts as they are stored."""
-    facts = {"request": identity_digest(request), "arguments": body_digest(request.arguments)}
-    if request.metadata is not None:
-        facts["metadata"] = body_digest(request.metadata)
+    """Return what the first event binds: the identity, and the texts as they were before the codec, so that a key may change."""
+    arguments, metadata = request.plain or (request.arguments, request.metadata)
+    facts = {"request": identity_digest(request), "arguments": body_digest(arguments)}
+    if metadata is not None:
+        facts["metadata"] = body_digest(metadata)
     return facts
 
 

@@ -79,7 +79,7 @@ def test_waiting_evidence_is_bounded_per_reference_and_in_all(ledger: Ledger) ->
         assert more == [True, False]
     with ledger.write() as transaction:
         waiting = inbox_of(transaction, "ref-1")
-        assert [(source, at, body) for _, source, at, body in waiting] == [("webhook", at, {"n": 1}) for at in range(3)]
+        assert [(source, at, body) for _, source, at, body in waiting] == [("webhook", at, '{"n":1}') for at in range(3)]
         assert find_older(transaction, 2, 10) == [entry[0] for entry in waiting[:2]]
         take(transaction, [entry[0] for entry in waiting])
         take(transaction, [])
