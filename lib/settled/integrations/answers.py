@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from settled.core.errors import LedgerStateError, OperationConflictError, SettledError
 from settled.core.limits import DEFAULTS
-from settled.core.masking import mask_of
+from settled.core.masking import NO_MASK, Mask, mask_of
 from settled.core.text import one_line
 from settled.core.words import FAILED_STATUSES, SETTLED, NextAction, Outcome, Reason, Status
 from settled.operation import Operation
@@ -46,7 +46,7 @@ class ToolResult:
     error: str | None = None
     reason: str | None = None
     differs: str | None = None
-    masked: tuple[str, ...] = ()
+    mask: Mask = NO_MASK
 
     @property
     def success(self) -> bool:
@@ -68,7 +68,7 @@ class ToolResult:
         if self.operation_id is not None:
             told["operation_id"] = self.operation_id
         if self.success and self.has_output:
-            told["output"] = bounded(mask_of(self.masked).of(self.output))
+            told["output"] = bounded(self.mask.of(self.output))
         if self.effect_status in FAILED_STATUSES and self.error:
             told["refusal"] = self.error
         return told
@@ -82,7 +82,8 @@ class ToolResult:
 
 
 def tell(operation: Operation, tool: str | None = None, *, masked: tuple[str, ...] = ()) -> ToolResult:
-    """Return what a model is told of an operation as it now is. `masked` names fields of the output that it may not see."""
+    """Return what a model is told of an operation as it now is. `masked` names fields that it may not see."""
+    mask = operation.mask if operation.mask.fields else mask_of(masked)
     return ToolResult(
         tool=tool or operation.contract,
         effect_status=operation.status,
@@ -94,9 +95,9 @@ def tell(operation: Operation, tool: str | None = None, *, masked: tuple[str, ..
         created=operation.created,
         output=operation.output,
         has_output=operation.has_output,
-        error=None if operation.error is None else one_line(operation.error, DEFAULTS.error_text_max),
+        error=None if operation.error is None else mask.text(one_line(operation.error, DEFAULTS.error_text_max)),
         reason=operation.reason,
-        masked=masked,
+        mask=mask,
     )
 
 

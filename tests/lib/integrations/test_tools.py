@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict
 
-from settled import App, ConfigurationError, NextAction, ProbeResult, Status
+from settled import App, ConfigurationError, EffectRejected, NextAction, ProbeResult, Status
 from settled.integrations import Tool, UnsafeKeyError, effect_tool, effect_tools
 from tests.conftest import eventually
 from tests.lib.apps.bench import Bench, locked
@@ -333,3 +333,21 @@ def test_a_tool_offers_no_verb_of_an_operator(bench: Bench) -> None:
     assert offered == {
         "acall", "app", "call", "contract", "description", "get", "identify", "inline", "key", "name", "risk", "schema", "told", "wait",
     }  # fmt: skip
+
+
+@pytest.mark.promise("S129", part="what a model sees of an output and of a refusal holds no sensitive value")
+def test_a_sensitive_value_reaches_no_model_neither_in_an_output_nor_in_a_refusal(bench: Bench) -> None:
+    shop = Shop(bench, sensitive_fields=("note",), identity_fields=None)
+    shop.tool(inline=True).call(REFUND | {"note": "CARD-4242"}, wait=20)
+    terms: dict[str, Any] = {"arguments_type": Refund, "sensitive_fields": ("note",)}
+    echo = bench.effect(lambda arguments: {"said": arguments["note"], "note": "x"}, name="echo", operation_id=lambda a: "echo-1", **terms)
+    told = effect_tool(echo, inline=True).call(REFUND | {"note": "CARD-4242"}, wait=20)
+    assert told.output == {"said": "CARD-4242", "note": "x"}  # the host has it whole
+    assert told.for_model()["output"] == {"said": "***", "note": "***"}
+
+    def refuse(arguments: dict[str, Any]) -> None:
+        raise EffectRejected(f"the card {arguments['note']} is closed")
+
+    refused = bench.effect(refuse, name="refuse", operation_id=lambda a: "refuse-1", **terms)
+    said = effect_tool(refused, inline=True).call(REFUND | {"note": "CARD-4242"}, wait=20).for_model()
+    assert (said["effect_status"], "CARD" in str(said), "***" in said["refusal"]) == ("rejected", False, True)
