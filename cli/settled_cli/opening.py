@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -21,6 +21,7 @@ from settled_cli.invocation import Invocation
 
 APP_VARIABLE: Final = "SETTLED_APP"
 _REASON_MAX: Final = 300
+_HOW: Final = {"app": " with --app", "sandbox": " with --sandbox"}
 
 
 def load(invocation: Invocation) -> Loaded:
@@ -87,9 +88,22 @@ def closed_in_the_end(app: App) -> App:
 
 def import_app(reference: str) -> App:
     """Import MODULE:APP, the working directory first. Raises ConfigurationError naming the module and what went wrong."""
+    found = import_object(reference, "app")
+    if not isinstance(found, App):
+        raise ConfigurationError(f"{reference} is a {type(found).__name__}, not a settled.App. Nothing was started. Name the App object.")
+    return found
+
+
+def import_object(reference: str, what: str, *, missing_is: Any = ...) -> Any:
+    """Import MODULE:NAME, the working directory first; `missing_is` is returned where the module has no such name.
+
+    Raises ConfigurationError naming the module and what went wrong.
+    """
     module, _, name = reference.partition(":")
     if not module or not name:
-        raise ConfigurationError(f"the app {reference!r} is not of the form MODULE:APP, for example shop.effects:app. Nothing was started.")
+        raise ConfigurationError(
+            f"the {what} {reference!r} is not of the form MODULE:{what.upper()}, for example shop.effects:{what}. Nothing was started."
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -97,14 +111,12 @@ def import_app(reference: str) -> App:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for the answer alone
             found: object = importlib.import_module(module)
             for part in name.split("."):
-                found = getattr(found, part)
+                found = getattr(found, part) if missing_is is ... else getattr(found, part, missing_is)
     except (KeyboardInterrupt, ConfigurationError):
         raise
     except BaseException as error:  # a module may raise anything, SystemExit included, while it is imported
         said = one_line(f"{type(error).__name__}: {safe_str(error)}", _REASON_MAX)
         raise ConfigurationError(
-            f"the app {reference} cannot be imported: {said}. Nothing was started. Mend {module}, or name another with --app"
+            f"the {what} {reference} cannot be imported: {said}. Nothing was started. Mend {module}, or name another{_HOW.get(what, '')}"
         ) from error
-    if not isinstance(found, App):
-        raise ConfigurationError(f"{reference} is a {type(found).__name__}, not a settled.App. Nothing was started. Name the App object.")
     return found

@@ -173,3 +173,14 @@ def _inbox_of() -> sa.ClauseElement:
         .where(column.provider_reference == named("provider_reference"))
         .order_by(column.id)
     )
+
+
+def written_types(transaction: Transaction) -> frozenset[EventType]:
+    """Return the types of the events that this transaction has written so far."""
+    if not transaction.sealing.id:
+        return frozenset()
+    return frozenset(EventType(found[0]) for found in transaction.run(_types_under, seal=transaction.sealing.id).fetchall())
+
+
+def _types_under() -> sa.ClauseElement:
+    return sa.select(event.c.type).where(event.c.seal == named("seal")).distinct()

@@ -18,17 +18,25 @@ if TYPE_CHECKING:
         ProviderError,
         ProviderRejected,
     )
+    from settled.testing.proxy import FaultProxy
     from settled.testing.report import SafetyCheck, SafetyReport
+    from settled.testing.sandbox import BEYOND, TROUBLES, ProviderSandbox, Sandbox, Trouble
     from settled.testing.suite import run_safety_suite
 
 # Imported at first use: the pytest plugin is loaded in every test run of whoever installs this, used or not.
 _HOMES: Final = {
+    "BEYOND": "sandbox",
+    "ProviderSandbox": "sandbox",
+    "Sandbox": "sandbox",
+    "TROUBLES": "sandbox",
+    "Trouble": "sandbox",
     "AnswerLate": "provider",
     "AnswerLost": "provider",
     "AnswerMalformed": "provider",
     "Committed": "provider",
     "FakeProvider": "provider",
     "Fault": "faults",
+    "FaultProxy": "proxy",
     "MovableClock": "clock",
     "Page": "provider",
     "ProviderClient": "http",
@@ -47,20 +55,26 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "BEYOND",
+    "TROUBLES",
     "AnswerLate",
     "AnswerLost",
     "AnswerMalformed",
     "Committed",
     "FakeProvider",
     "Fault",
+    "FaultProxy",
     "MovableClock",
     "Page",
     "ProviderClient",
     "ProviderError",
     "ProviderRejected",
+    "ProviderSandbox",
     "ReadFault",
     "SafetyCheck",
     "SafetyReport",
+    "Sandbox",
+    "Trouble",
     "VirtualClock",
     "look_for_payment",
     "pay",

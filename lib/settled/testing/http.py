@@ -49,9 +49,9 @@ class ProviderClient:
         body = self._get("/effects", reference=reference, page=page)
         return Page(body["found"], body["more"])
 
-    def control(self) -> bool:
-        """Positive control."""
-        return bool(self._get("/control")["found"])
+    def control(self, beside: str) -> bool:
+        """Positive control through the search that serves `beside`."""
+        return bool(self._get("/control", reference=beside)["found"])
 
     def in_flight(self, reference: str) -> int:
         """In-flight fence."""
@@ -173,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
                 page = provider.find(_text(query, "reference"), page=int(query.get("page", 1)))
                 self._answer(200, {"found": page.found, "more": page.more})
             case "/control":
-                self._answer(200, {"found": provider.control()})
+                self._answer(200, {"found": provider.control(_text(query, "reference"))})
             case "/in-flight":
                 self._answer(200, {"undecided": provider.in_flight(_text(query, "reference"))})
             case "/__truth":

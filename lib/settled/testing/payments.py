@@ -22,7 +22,7 @@ class Provider(Protocol):
 
     def create(self, request: Mapping[str, Any], *, reference: str, idempotency_key: str | None = None) -> dict[str, Any]: ...
     def find(self, reference: str, *, page: int = 1) -> Page: ...
-    def control(self) -> bool: ...
+    def control(self, beside: str) -> bool: ...
     def in_flight(self, reference: str) -> int: ...
 
 
@@ -61,7 +61,7 @@ def look_for_payment(provider: Provider, arguments: Mapping[str, Any]) -> ProbeR
         )
     if found:
         return ProbeResult.unknown(healthy=True, evidence=facts | {"why": "somebody else's effect under our reference"})
-    if not provider.control():
+    if not provider.control(reference):
         return ProbeResult.unknown(evidence=facts | {"why": "the positive control was not found"})
     if undecided := provider.in_flight(reference):
         return ProbeResult.pending(reference=reference, healthy=True, evidence=facts | {"undecided": undecided})

@@ -225,10 +225,10 @@ class FakeProvider:
                 return Page([Committed("fx_other", f"other-{reference}", "{}", None, 0).shown()])
             return Page([one.shown() for one in self._effects if one.reference == reference and one.at_us <= before_us])
 
-    def control(self) -> bool:
-        """Positive control: find what surely exists through the same search. False: the search itself is broken."""
+    def control(self, beside: str = CONTROL_REFERENCE) -> bool:
+        """Positive control: find what surely exists through the search that serves `beside`. False: that search is broken."""
         with self._moved:
-            fault, _ = self._read_fault(CONTROL_REFERENCE)
+            fault, _ = self._read_fault(beside)
         if fault is ReadFault.UNAVAILABLE:
             raise ConnectionError("reads are unavailable")
         return fault is not ReadFault.FALSE_NEGATIVE

@@ -1,0 +1,108 @@
+"""Contracts for certification: honest ones, and others of which each claims one thing that is not so."""
+
+import os
+from typing import Any
+
+from settled import App, EffectRejected, NotSent, ProbeResult
+from settled.testing import ProviderClient, ProviderSandbox, look_for_payment, pay
+from settled.testing.payments import reference_of
+
+app = App()
+sandbox = ProviderSandbox()
+keyed = ProviderSandbox(idempotent=True)
+not_a_sandbox = object()
+
+
+def provider() -> ProviderClient:
+    return ProviderClient(os.environ["FAKE_PROVIDER_URL"])
+
+
+def handler(arguments: dict[str, Any], ctx: Any, idempotency_key: str | None) -> dict[str, Any]:
+    ctx.sending()
+    return pay(provider(), arguments, idempotency_key)
+
+
+def probe(arguments: dict[str, Any]) -> ProbeResult:
+    return look_for_payment(provider(), arguments)
+
+
+def declare(name: str, **terms: Any) -> Any:
+    plain: dict[str, Any] = {
+        "name": name,
+        "operation_id": lambda a: f"{name}:{a['payment']}",
+        "provider_reference": reference_of,
+        "isolation": "thread",
+        "read_lag": 2.0,
+        "network_drain": 1.0,
+        "outcome_probe": probe,
+    }
+    chosen = {**plain, **terms}
+    return app.effect(**{key: value for key, value in chosen.items() if key != "handler"})(chosen.get("handler", handler))
+
+
+KEY = {"provider_idempotency_key": lambda a: f"key:{a['payment']}", "provider_idempotency_guaranteed": True}
+
+honest = declare("honest", announces_sending=True)
+honest_process = declare("honest_process", isolation="process")
+honest_key = declare("honest_key", outcome_probe=None, **KEY)
+
+
+def no_guarantee() -> Any:
+    """Claims a guarantee that its destination does not give."""
+    return declare("false_guarantee", outcome_probe=None, **KEY)
+
+
+def hasty(arguments: dict[str, Any]) -> ProbeResult:
+    """An empty search is no absence: the request may still be at work, and the search may lag."""
+    found = provider().find(reference_of(arguments)).found
+    if found:
+        return ProbeResult.committed(reference=reference_of(arguments), output=found[0])
+    return ProbeResult.not_committed(terminal=True, healthy=True, reference=reference_of(arguments))
+
+
+def silent(arguments: dict[str, Any]) -> ProbeResult:
+    """Finds the effect and does not say which one."""
+    found = provider().find(reference_of(arguments)).found
+    return ProbeResult.committed(output=found[0]) if found else ProbeResult.unknown()
+
+
+def blind(arguments: dict[str, Any]) -> ProbeResult:
+    """Looks where nothing ever is."""
+    found = provider().find("elsewhere").found
+    return ProbeResult.committed(reference=reference_of(arguments)) if found else ProbeResult.unknown(healthy=True)
+
+
+def sees_ghosts(arguments: dict[str, Any]) -> ProbeResult:
+    """Takes a request for its effect."""
+    return ProbeResult.committed(reference=reference_of(arguments))
+
+
+def gives_up(arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return pay(provider(), arguments)
+    except (ConnectionError, TimeoutError) as error:
+        raise EffectRejected("no answer, so it was surely not done") from error
+
+
+def not_sent(arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return pay(provider(), arguments)
+    except (ConnectionError, TimeoutError) as error:
+        raise NotSent("no answer, so it was surely not sent") from error
+
+
+def swallows(arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return pay(provider(), arguments)
+    except (ConnectionError, TimeoutError):
+        return {"status": "probably fine"}
+
+
+false_guarantee = no_guarantee()
+false_absence = declare("false_absence", outcome_probe=hasty, read_lag=0, network_drain=0)
+false_identity = declare("false_identity", outcome_probe=silent)
+false_blind = declare("false_blind", outcome_probe=blind)
+false_ghosts = declare("false_ghosts", outcome_probe=sees_ghosts)
+false_rejected = declare("false_rejected", handler=gives_up)
+false_not_sent = declare("false_not_sent", handler=not_sent)
+false_return = declare("false_return", handler=swallows)

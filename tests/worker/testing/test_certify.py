@@ -1,0 +1,143 @@
+"""Certification: what an honest contract survives, and that each false claim is caught with its smallest case."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from settled.testing import TROUBLES, Sandbox
+from settled_worker.testing.certify import certify, scale
+from settled_worker.testing.judging import (
+    CLAIM_ABSENCE,
+    CLAIM_FINDS,
+    CLAIM_FOUND,
+    CLAIM_IDENTITY,
+    CLAIM_KEY,
+    CLAIM_NOT_SENT,
+    CLAIM_REJECTED,
+    CLAIM_RETURN,
+    judge,
+)
+from settled_worker.testing.points import NONE, POINTS, Round, plan_rounds
+from settled_worker.testing.rounds import Setting, play
+
+APPS = Path(__file__).with_name("apps")
+BY_NAME = {one.name: one for one in TROUBLES}
+
+
+@pytest.fixture(scope="module")
+def claims() -> Iterator[Any]:
+    sys.path.insert(0, str(APPS))
+    import claims
+
+    yield claims
+    sys.path.remove(str(APPS))
+
+
+@contextlib.contextmanager
+def setting(claims: Any, name: str, sandbox: Sandbox, folder: Path) -> Iterator[Setting]:
+    environment = sandbox.open(folder)
+    contract = claims.app.contracts[name]
+    try:
+        yield Setting(
+            theirs=claims.app,
+            app_reference="claims:app",
+            contract=name,
+            terms={name: scale(contract.terms)},
+            sandbox=sandbox,
+            environment=environment,
+            here=APPS,
+        )
+    finally:
+        sandbox.close()
+
+
+ROUNDS = [
+    ("honest", "before claim", "busy", ("none", "answer lost")),
+    ("honest", "after claim", "full", ("none", "answer lost")),
+    ("honest", "entered", NONE, ("none", "lost before")),
+    ("honest", "sending", "clock", ("none", "committed late")),
+    ("honest", "mid-request", NONE, ("none", "lost before", "reads stale")),
+    ("honest_process", "after commit", NONE, ("none", "search broken")),
+    ("honest_key", "after commit", "busy", ("none",)),
+    ("honest", "returned", "full", ("none", "answer lost")),
+    ("honest", "before end", NONE, ("none", "answer lost", "rejected")),
+    ("honest", "after end", "clock", ("none", "answer lost", "pages cut")),
+    ("honest", "before takeover", NONE, ("none", "answer lost")),
+    ("honest", "after takeover", "busy", ("none", "answer lost")),
+    ("honest", "before answer", NONE, ("answer lost", "committed late")),
+    ("honest", "after answer", "full", ("answer lost", "wrong identity")),
+]
+
+
+@pytest.mark.promise("S76", part="an honest contract, killed at each point, under host trouble: at most one effect, none lost")
+@pytest.mark.parametrize(("contract", "point", "host", "troubles"), ROUNDS, ids=[f"{one[1]}-{one[2]}" for one in ROUNDS])
+def test_a_worker_killed_at_any_point_neither_doubles_nor_loses_an_effect(
+    claims: Any, tmp_path: Path, contract: str, point: str, host: str, troubles: tuple[str, ...]
+) -> None:
+    one = Round(point, host, tuple(BY_NAME[name] for name in troubles))
+    sandbox = claims.keyed if contract == "honest_key" else claims.sandbox
+    (tmp_path / "sandbox").mkdir()
+    with setting(claims, contract, sandbox, tmp_path / "sandbox") as shared:
+        cases = play(shared, one, tmp_path / "round")
+    assert [judge(case) for case in cases] == [None] * len(troubles), cases
+    assert any(case.at_point for case in cases), cases  # a kill that never fell shows nothing
+    starts = (tmp_path / "round" / "workers.log").read_text().count('"worker.started"')
+    assert starts >= (3 if point.endswith("takeover") else 2)
+    for case in cases:
+        if case.trouble == "rejected":
+            assert (case.outcome, case.effects) == ("FAILED", 0)
+        elif case.trouble not in ("search broken", "wrong identity"):
+            assert (case.outcome, case.effects) == ("CONFIRMED", 1), case
+
+
+def test_every_point_is_tried_by_these_rounds() -> None:
+    assert {one[1] for one in ROUNDS} == set(POINTS) - {NONE}
+    every = plan_rounds(TROUBLES, points=POINTS, hosts=("none", "busy", "full", "clock"), quick=False, per_round=7)
+    assert len(every) == len(POINTS) * 4 * 2
+    assert sum(len(one.troubles) for one in every) == len(POINTS) * 4 * len(TROUBLES)
+    quick = plan_rounds(TROUBLES, points=POINTS, hosts=("none", "busy", "full", "clock"), quick=True, per_round=7)
+    assert len(quick) == (len(POINTS) + 3) * 2
+
+
+FALSE = [
+    ("false_guarantee", CLAIM_KEY, "answer lost", "2 effects"),
+    ("false_absence", CLAIM_ABSENCE, "committed late", "2 effects"),
+    ("false_identity", CLAIM_IDENTITY, "answer lost", "names no operation"),
+    ("false_blind", CLAIM_FINDS, "answer lost", "never found it"),
+    ("false_ghosts", CLAIM_FOUND, "lost before", "there is no effect"),
+    ("false_rejected", CLAIM_REJECTED, "answer lost", "there is an effect"),
+    ("false_not_sent", CLAIM_NOT_SENT, "answer lost", "effects of one operation"),
+    ("false_return", CLAIM_RETURN, "lost before", "there is no effect"),
+]
+
+
+@pytest.mark.promise("S76", part="each planted false claim is named, with its smallest case")
+@pytest.mark.parametrize(("contract", "claim", "trouble", "what"), FALSE, ids=[one[0] for one in FALSE])
+def test_a_false_claim_is_caught_with_its_smallest_case(claims: Any, contract: str, claim: str, trouble: str, what: str) -> None:
+    certificate = certify(
+        claims.app,
+        claims.app.contracts[contract],
+        claims.sandbox,
+        app_reference="claims:app",
+        points=(NONE,),
+        hosts=(NONE,),
+        troubles=("none", trouble),
+        here=APPS,
+    )
+    assert not certificate.passed and certificate.verdict == "UNSAFE UNDER TESTED CONDITIONS"
+    false = {one.name: one for one in certificate.claims if one.false_in}
+    assert list(false) == [claim], [one.to_json() for one in certificate.cases]
+    smallest = false[claim].false_in[0]
+    assert what in smallest.what and (smallest.case.point, smallest.case.host) == (NONE, NONE)
+    checks = {one.name: one.passed for one in certificate.to_report().checks}
+    assert checks[f"claim: {claim}"] is False and not certificate.to_report().passed
+
+
+def test_a_certificate_of_nothing_has_not_passed(claims: Any) -> None:
+    contract = claims.app.contracts["honest"]
+    certificate = certify(claims.app, contract, claims.sandbox, app_reference="claims:app", troubles=(), here=APPS)
+    assert not certificate.passed and not certificate.to_report().passed and certificate.cases == ()
