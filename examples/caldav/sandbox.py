@@ -54,7 +54,8 @@ class Calendar(Sandbox):
         return self._proxy.reached(uid_of(arguments), what)
 
     def count(self, arguments: dict[str, Any]) -> int:
-        return len(list(self._folder.rglob(f"{uid_of(arguments)}.ics")))
+        found = self._folder.rglob(f"{uid_of(arguments)}.ics")
+        return sum(not any(part.startswith(".Radicale") for part in one.parts) for one in found)  # its caches are no appointments
 
     def undecided(self) -> int:
         return self._proxy.undecided()

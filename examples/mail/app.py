@@ -53,7 +53,7 @@ def send_notice(arguments: dict[str, Any]) -> dict[str, Any]:
         if 500 <= error.smtp_code < 600:
             raise EffectRejected(f"the server refused the mail for good: {error.smtp_code}") from error
         raise  # a 4xx after the data: some servers have kept it all the same
-    return {"message_id": mail["Message-ID"]}
+    return {"message_id": message_id_of(arguments)}
 
 
 @send_notice.probe

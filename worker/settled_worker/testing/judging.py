@@ -84,6 +84,7 @@ CLAIM_NOT_SENT: Final = "NotSent means that nothing was sent"
 CLAIM_RETURN: Final = "a return means that it was done (confirm_on='return')"
 CLAIM_FOUND: Final = "COMMITTED means that the probe found this very effect"
 CLAIM_FINDS: Final = "the probe finds an effect that is there"
+CLAIM_STORABLE: Final = "what the handler returns can be stored, and meets the postcondition"
 _BY_BASIS: Final[Mapping[str, str]] = {
     "terminal_absence": CLAIM_ABSENCE,
     "key_guarantee": CLAIM_KEY,
@@ -127,7 +128,7 @@ class Claim:
 def judge_claims(cases: Iterable[Seen], failures: Iterable[Failure], terms: Terms) -> list[Claim]:
     """Return each claim that the contract makes, with the cases that rested on it."""
     every = list(cases)
-    found = [*failures, *_unbound(every, terms), *_unseen(every, terms)]
+    found = [*failures, *_unbound(every, terms), *_unseen(every, terms), *_not_accepted(every)]
     rests = {
         CLAIM_KEY: terms.key_guaranteed and sum("key_guarantee" in one.bases for one in every),
         CLAIM_ABSENCE: terms.has_probe and sum(ClosedBy.TERMINAL_ABSENCE.value in one.closed_by for one in every),
@@ -135,6 +136,7 @@ def judge_claims(cases: Iterable[Seen], failures: Iterable[Failure], terms: Term
         CLAIM_FOUND: terms.has_probe and sum(EventType.PROBE_COMMITTED.value in one.events for one in every),
         CLAIM_FINDS: terms.has_probe and sum(one.trouble in _LOST and one.point == NONE == one.host for one in every),
         CLAIM_RETURN: terms.confirm_on == "return" and sum(EventType.RETURNED.value in one.events for one in every),
+        CLAIM_STORABLE: sum(_returned(one) for one in every),
         CLAIM_REJECTED: sum(ClosedBy.REJECTED.value in one.closed_by for one in every),
         CLAIM_NOT_SENT: sum(ClosedBy.NOT_SENT.value in one.closed_by for one in every),
     }
@@ -175,6 +177,22 @@ def _unseen(cases: Iterable[Seen], terms: Terms) -> list[Failure]:
         and one.effects
         and not one.settled
         and not any(weak in UNBOUND for weak in one.weaknesses)
+    ]
+
+
+_NOT_ACCEPTED: Final = (EventType.RESULT_NOT_STORABLE.value, EventType.POSTCONDITION_FAILED.value)
+
+
+def _returned(seen: Seen) -> bool:
+    return EventType.RETURNED.value in seen.events or not set(_NOT_ACCEPTED).isdisjoint(seen.events)
+
+
+def _not_accepted(cases: Iterable[Seen]) -> list[Failure]:
+    """A handler that returned to a destination without a fault, and whose result was not accepted: the effect is real, the answer lost."""
+    return [
+        Failure(what="the handler returned, and what it returned was not accepted", claim=CLAIM_STORABLE, case=one)
+        for one in cases
+        if one.trouble == NONE and not set(_NOT_ACCEPTED).isdisjoint(one.events)
     ]
 
 
