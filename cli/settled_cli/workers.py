@@ -17,7 +17,7 @@ SEEN_LATELY_SECONDS: Final = 300
 
 
 def live_workers(app: App) -> list[WorkerRow]:
-    """Return the workers of this boot that hold their lock."""
+    """Return the workers that hold their lock."""
     with app.ledger.read() as transaction:
         known = workers.live(transaction)
     return [one for one in known if one.kind == "worker" and is_alive(one)]
@@ -25,8 +25,7 @@ def live_workers(app: App) -> list[WorkerRow]:
 
 def is_alive(worker: WorkerRow) -> bool:
     """Return whether an incarnation, or something that it started, holds its lock."""
-    here = worker.boot_id == boot_id_short()
-    return here and lock_is_free(Path(worker.lock_path), worker.lock_device, worker.lock_inode) is False
+    return lock_is_free(Path(worker.lock_path), worker.lock_device, worker.lock_inode) is False
 
 
 def held_locks(run_directory: Path) -> list[Path]:

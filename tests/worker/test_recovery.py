@@ -21,6 +21,9 @@ def test_a_reboot_loses_every_lease_and_fences_it(app: App, clock: VirtualClock,
     clock.advance(100)
     clock.reboot()
     observer.sweep("leases")
+    assert story(app, one) == ["submitted", "dispatched"]  # its lock is held: whatever boot ID it was shown, it lives
+    dies(owner)
+    observer.sweep("leases")
     lost = events_of(app, one)[2]
     assert (lost.type, lost.status, lost.data["fence"]) == ("lease_lost", Status.OUTCOME_UNKNOWN, "host_rebooted")
     absent = ProbeResult.not_committed(terminal=True, healthy=True)

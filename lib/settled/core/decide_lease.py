@@ -40,8 +40,11 @@ def judge_owner(*, same_boot: bool, lock_is_free: bool | None, marked_processes:
     environment could not be read, which proves nothing either. `handed_cgroup_empty` None: no control group was handed to
     it, or that one is not there any more. That proves nothing and denies nothing (one that holds a process cannot be
     removed): the lock and the mark decide, as without one.
+
+    Another boot ID alone shows no reboot: a container may show its processes another one than the system shows to a sandboxed
+    service. What holds its lock, or carries its mark, has survived, so that there was none.
     """
-    if not same_boot:
+    if not same_boot and lock_is_free is not False and not marked_processes:
         return Examined(True, FenceBasis.HOST_REBOOTED)
     if not lock_is_free:
         return Examined(False, None)

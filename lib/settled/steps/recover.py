@@ -53,7 +53,7 @@ class Examiner:
         now = self._shell.clock.now()
         same_boot = worker.boot_id == now.boot_id
         path = Path(worker.lock_path)
-        free = lock_is_free(path, worker.lock_device, worker.lock_inode) if same_boot else None
+        free = lock_is_free(path, worker.lock_device, worker.lock_inode)
         marks = _marked(worker, path) if free else None
         empty = group_is_empty(Path(worker.cgroup)) if worker.cgroup and free else None
         examined = judge_owner(same_boot=same_boot, lock_is_free=free, marked_processes=marks, handed_cgroup_empty=empty)

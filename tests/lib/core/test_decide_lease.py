@@ -48,8 +48,11 @@ def test_a_lease_is_lost_after_a_whole_lease_and_three_looks_without_a_beat(seen
         (True, True, None, True, Examined(True, None)),  # environments unreadable
         (True, False, 0, True, Examined(False, None)),
         (True, None, 0, True, Examined(False, None)),  # a missing or other lock file proves nothing
-        (False, False, 3, False, Examined(True, FenceBasis.HOST_REBOOTED)),
+        (False, True, 0, False, Examined(True, FenceBasis.HOST_REBOOTED)),
+        (False, True, None, None, Examined(True, FenceBasis.HOST_REBOOTED)),
         (False, None, None, None, Examined(True, FenceBasis.HOST_REBOOTED)),
+        (False, False, None, None, Examined(False, None)),  # another boot ID is shown to it, but its lock has survived
+        (False, True, 3, None, Examined(True, None)),  # … or a process that carries its mark
     ],
 )
 def test_an_owner_is_judged_by_its_lock_and_what_it_left(
