@@ -32,6 +32,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "test": ("settled_cli.commands.test:test", "Run a safety suite."),
     "escalation": ("settled_cli.commands.escalation:escalation", "Try a channel; see what is open and what has not arrived."),
     "incident": ("settled_cli.commands.incident:incident", "Take everything about one operation along as one JSON."),
+    "unit": ("settled_cli.commands.unit:unit", "Print the files of the service, or put them in place."),
     "config": ("settled_cli.commands.config:config", "Show the settings in force and where each comes from."),
 }
 

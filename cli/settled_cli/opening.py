@@ -20,6 +20,7 @@ from settled.store.engine import ledger_path
 from settled_cli.invocation import Invocation
 
 APP_VARIABLE: Final = "SETTLED_APP"
+HIDDEN_FROM_SERVICES: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 _REASON_MAX: Final = 300
 _HOW: Final = {"app": " with --app", "sandbox": " with --sandbox"}
 
@@ -39,7 +40,7 @@ def open_app(invocation: Invocation) -> App:
     """Return an app without contracts on an existing ledger: enough for whatever works from rows and stored terms."""
     loaded = load(invocation)
     path = ledger_path(resolve_database(invocation.database, None, os.environ, loaded).url_or_path)
-    if not path.exists():
+    if not is_there(path):
         raise missing(path)
     app = App(str(path))
     app.settings_file = loaded.config_file
@@ -53,9 +54,36 @@ def open_app_for(invocation: Invocation, path: Path) -> App:
     return closed_in_the_end(app)
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a file at `path`. Raises ConfigurationError where this user may not even look."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _hidden(path) or ConfigurationError(
+            f"the ledger {path} cannot be reached by this user ({error.strerror}). Nothing was opened. "
+            f"Check the modes of its folders, and whether this user is in the group that the ledger is shared with"
+        ) from error
+    return True
+
+
 def missing(path: Path) -> ConfigurationError:
-    """Return the error for a ledger that is not there."""
-    return ConfigurationError(f"there is no ledger at {path}. Nothing was created. Run: settled init --database {path}")
+    """Return the error for a ledger that is not there, or that the sandbox of a service hides."""
+    return _hidden(path) or ConfigurationError(
+        f"there is no ledger at {path}. Nothing was created. Run: settled init --database {path}"
+    )
+
+
+def _hidden(path: Path) -> ConfigurationError | None:
+    """Return the error for a place that a unit hides from its service, if this is such a service."""
+    a_service = "INVOCATION_ID" in os.environ and os.getppid() == 1
+    if not a_service or not any(path.is_relative_to(folder) for folder in HIDDEN_FROM_SERVICES):
+        return None
+    return ConfigurationError(
+        f"there is no ledger at {path}, as far as this service can see: its unit hides home folders and has a /tmp of its own "
+        f"(ProtectHome, PrivateTmp). Nothing was created. Keep the ledger below /var/lib/settled"
+    )
 
 
 def app_reference(given: str | None, loaded: Loaded) -> str | None:
@@ -73,7 +101,7 @@ def load_user_app(invocation: Invocation, given: str | None, what: str) -> tuple
         )
     app = import_app(reference)
     path = ledger_path(resolve_database(invocation.database, app.database, os.environ, loaded).url_or_path)
-    if not path.exists():
+    if not is_there(path):
         raise missing(path)
     app.settings_file = loaded.config_file
     app.flag, app.reference = str(path), reference  # runners import the same app by the same name

@@ -14,7 +14,6 @@ from settled.app import App
 from settled.config.loading import Loaded
 from settled.config.settings import Settings
 from settled.opening import CONFIG_VARIABLE
-from settled.steps.rules import publish_rules
 from settled_worker.terms import overrides_of
 from settled_worker.worker import Worker
 
@@ -34,7 +33,6 @@ def run_worker(
     """
     app.reference, app.settings_file = app_ref, loaded.config_file
     app.shell.overrides.update(overrides_of(loaded.settings))
-    publish_rules(app.shell)
     with _told_to_runners(loaded.config_file):
         worker = Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused, read_settings=read_settings)
         code = worker.run()

@@ -23,6 +23,7 @@ from settled.logs import get_log
 from settled.presence import Presence
 from settled.steps.reconcile import Asking
 from settled.steps.recover import Examiner
+from settled.steps.rules import publish_rules
 from settled_worker.capacity import Capacity
 from settled_worker.care import LOOK_SECONDS, Care
 from settled_worker.checks import check_contracts
@@ -111,7 +112,7 @@ class Worker:
         slots, told = 2 * (self._settings.worker.slots + self._limits.batch_max), False
         while not self._wake.signals:
             try:
-                self._shell.ledger.engine()
+                publish_rules(self._shell)
                 self._presence = Presence(self._shell, kind="worker", contracts=tuple(self._app.contracts), slots=slots)
                 return True
             except LedgerUnavailableError as error:

@@ -4,7 +4,7 @@ import click
 
 from settled_cli.examination import examine
 from settled_cli.invocation import Invocation, Leaf
-from settled_cli.opening import ledger_file, load, missing, open_app
+from settled_cli.opening import is_there, ledger_file, load, missing, open_app
 from settled_cli.render import emit
 
 
@@ -14,7 +14,7 @@ def doctor(ctx: click.Context) -> None:
     """Examine this host, the ledger and its settings. Exit 1 if something is wrong."""
     invocation: Invocation = ctx.obj
     path = ledger_file(invocation)
-    if not path.exists():
+    if not is_there(path):
         raise missing(path)
     findings = examine(open_app(invocation), load(invocation))
     emit(invocation, [finding._asdict() for finding in findings], ("check", "verdict", "found", "what_to_do"))

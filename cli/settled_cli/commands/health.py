@@ -11,7 +11,7 @@ from settled.core.text import safe_str
 from settled.core.words import Status
 from settled.steps.pausing import ITSELF
 from settled_cli.invocation import Invocation, Leaf
-from settled_cli.opening import ledger_file, load, missing, open_app
+from settled_cli.opening import is_there, ledger_file, load, missing, open_app
 from settled_cli.render import emit
 from settled_cli.survey import DISK_FREE_BYTES_MIN, Survey, survey
 
@@ -22,7 +22,7 @@ def health(ctx: click.Context) -> None:
     """Say in one line whether all is well; exit 1 if not."""
     invocation: Invocation = ctx.obj
     path = ledger_file(invocation)
-    if not path.exists():
+    if not is_there(path):
         raise missing(path)
     free = disk_usage(path.parent).free  # before the ledger is opened, which may need room itself
     problems = [f"the disk of {path} has only {free} bytes free"] if free < DISK_FREE_BYTES_MIN else []

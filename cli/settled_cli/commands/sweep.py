@@ -24,20 +24,23 @@ def sweep() -> None:
 
 
 @sweep.command()
-@click.argument("name", type=click.Choice(list(SWEEP_SECONDS)))
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice(list(SWEEP_SECONDS)))
 @click.option("--app", "app_ref", metavar="MODULE:APP", help="Your contracts; needed by leases and reconcile.")
 @click.pass_context
-def run(ctx: click.Context, name: str, app_ref: str | None) -> None:
-    """Run one sweep now. Exit 1 if it met rows that it could not handle."""
+def run(ctx: click.Context, names: tuple[str, ...], app_ref: str | None) -> None:
+    """Run sweeps now, in this order. Exit 1 if one met rows that it could not handle; the others are run all the same."""
     invocation: Invocation = ctx.obj
-    if name in _NEED_CONTRACTS:
-        app, _, loaded = load_user_app(invocation, app_ref, f"sweep run {name}")
+    needing = next((name for name in names if name in _NEED_CONTRACTS), None)
+    if needing is not None:
+        app, _, loaded = load_user_app(invocation, app_ref, f"sweep run {needing}")
         app.shell.overrides.update(overrides_of(loaded.settings))
     else:
         app = open_app(invocation)
-    done = run_sweep(app, name, load(invocation).settings)
-    emit(invocation, run_facts(done))
-    ctx.exit(1 if done.errors else 0)
+    settings = load(invocation).settings
+    done = [run_sweep(app, name, settings) for name in names]
+    facts = [run_facts(one) for one in done]
+    emit(invocation, facts[0] if len(facts) == 1 else facts, _COLUMNS)
+    ctx.exit(1 if any(one.errors for one in done) else 0)
 
 
 @sweep.command("list")

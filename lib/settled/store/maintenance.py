@@ -63,3 +63,10 @@ def _cut(ledger: Ledger, cursor: object) -> bool:
         raise
     finally:
         run(f"PRAGMA busy_timeout={waits_ms}").fetchall()
+
+
+def synchronous_mode(ledger: Ledger) -> str:
+    """Return how far this process's commits go: "full" waits for the disk, which a mark of a dispatch needs."""
+    with ledger.read() as transaction:
+        (found,) = transaction.cursor.execute("PRAGMA synchronous").fetchone()
+    return ("off", "normal", "full", "extra")[found]

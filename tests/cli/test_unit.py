@@ -1,0 +1,149 @@
+"""`settled unit`: the files of the service, checked by the service manager's own tools where they are installed."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from settled_cli.unit_files import render, state_of
+from settled_cli.unit_state import judge, unit_of
+from tests.cli.conftest import Terminal
+from tests.cli.terminal import ROOT
+
+ANALYZE = shutil.which("systemd-analyze")
+analyzed = pytest.mark.skipif(ANALYZE is None, reason="NOT SHOWN HERE: systemd-analyze is not installed (Debian: systemd)")
+
+
+def installed(terminal: Terminal, *more: str) -> Path:
+    root = terminal.folder / "root"
+    ended = terminal("unit", "install", "--root", str(root), "--settled", "/opt/settled/bin/settled", *more)
+    assert ended.code == 0, ended
+    return root
+
+
+def files(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() for path in sorted((root / "etc").rglob("*")) if path.is_file()}
+
+
+def test_what_deploy_holds_is_what_the_command_installs(terminal: Terminal) -> None:
+    """Where it is not: settled unit install --root deploy --settled /opt/settled/bin/settled --force"""
+    assert files(ROOT / "deploy") == files(installed(terminal))
+
+
+@pytest.mark.promise("S72", part="the unit's protocol, watchdog, exit status and command")
+def test_the_unit_is_printed_and_nothing_is_written(terminal: Terminal) -> None:
+    ended = terminal("unit", "print", "--settled", "/opt/settled/bin/settled")
+    lines = ended.out.splitlines()
+    for line in (
+        "Type=notify",
+        "WatchdogSec=30",
+        "RestartPreventExitStatus=78",
+        "ExecStart=/opt/settled/bin/settled --config /etc/settled/%i.toml worker run",
+        "User=settled",
+        "WorkingDirectory=/",
+    ):
+        assert line in lines
+    assert not [line for line in lines if line.startswith(("ProcSubset=", "ProtectProc=", "ProtectControlGroups="))]
+    assert list(terminal.folder.iterdir()) == []
+    assert "Group=agents" in terminal("unit", "print", "--group", "agents").out.splitlines()
+    assert terminal("unit", "print", "--user", "settled-sweep@.timer").code == 2
+
+
+def test_an_older_file_of_ours_is_replaced_and_an_edited_one_is_not(terminal: Terminal) -> None:
+    root = installed(terminal, "--group", "agents")
+    unit = root / "etc/systemd/system/settled@.service"
+    installed(terminal)
+    assert "Group=settled" in unit.read_text()
+    before = files(root)
+    unit.write_text(unit.read_text() + "# mine\n")
+    edited = files(root)
+    ended = terminal("unit", "install", "--root", str(root), "--settled", "/elsewhere/settled")
+    assert ended.code == 4 and str(unit) in ended.err and "Nothing was written" in ended.err
+    assert files(root) == edited
+    installed(terminal, "--force")
+    assert files(root) == before
+    (made,) = [one for one in render(settled="/x", user="u", group="g", for_user=False) if one.name == "sysusers.conf"]
+    assert state_of(root / made.place, made.text) == "ours"
+
+
+def test_the_settings_of_an_instance_are_written_once_and_hold_what_was_said(terminal: Terminal) -> None:
+    root = installed(terminal, "main", "--app", "shop.effects:app")
+    settings = root / "etc/settled/main.toml"
+    assert 'app = "shop.effects:app"' in settings.read_text() and settings.stat().st_mode & 0o777 == 0o600
+    shown = terminal("--config", str(settings), "config", "validate")
+    assert shown.code == 0 and "/var/lib/settled/main/settled.db" in shown.out
+    settings.write_text("# mine\n")
+    installed(terminal, "main", "--app", "other:app")
+    assert settings.read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("arguments", [["../x"], ["a b"], ["-x"], [""], ["x" * 65], ["--app", "shop:app"], ["main", "--app", "no colon"]])
+def test_names_that_no_unit_could_bear_are_wrong_usage(terminal: Terminal, arguments: list[str]) -> None:
+    assert terminal("unit", "install", "--root", str(terminal.folder / "root"), "--settled", "/x", *arguments).code == 2
+    assert not (terminal.folder / "root").exists()
+
+
+@analyzed
+@pytest.mark.promise("S72", part="the service manager's own check, and an exposure of at most 2.0")
+def test_the_units_pass_the_service_managers_own_checks(terminal: Terminal) -> None:
+    assert ANALYZE is not None
+    root = terminal.folder / "checked"
+    command = shutil.which("true")
+    assert terminal("unit", "install", "--root", str(root), "--settled", str(command), "--run-as", "daemon").code == 0
+    folder = root / "etc/systemd/system"
+    units = sorted(str(path) for path in folder.iterdir())
+    verified = subprocess.run([ANALYZE, "verify", "--man=no", "--recursive-errors=no", *units], capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    for name in ("settled@.service", "settled-sweep@.service"):
+        checked = [ANALYZE, "security", "--offline=true", "--no-pager"]
+        assert subprocess.run([*checked, "--threshold=20", str(folder / name)], capture_output=True, check=False).returncode == 0
+        assert subprocess.run([*checked, "--threshold=5", str(folder / name)], capture_output=True, check=False).returncode != 0
+
+
+LOADED = {"LoadState": "loaded", "NeedDaemonReload": "no", "UnitFileState": "enabled", "NRestarts": "0", "StatusText": "0 running"}
+
+
+@pytest.mark.promise("S70", part="doctor judges the unit and says what to do")
+@pytest.mark.parametrize(
+    ("told", "verdict", "says"),
+    [
+        ({"ActiveState": "active"}, "ok", "is active: 0 running"),
+        ({"ActiveState": "active", "NRestarts": "3"}, "note", "restarted 3 times"),
+        ({"ActiveState": "active", "UnitFileState": "disabled"}, "note", "systemctl enable u"),
+        ({"ActiveState": "active", "NeedDaemonReload": "yes"}, "wrong", "systemctl daemon-reload"),
+        ({"ActiveState": "inactive"}, "note", "systemctl enable --now u"),
+        ({"LoadState": "not-found"}, "note", "settled unit install"),
+        ({"ActiveState": "failed", "Result": "exit-code", "ExecMainStatus": "78"}, "wrong", "mend what the journal names"),
+        ({"ActiveState": "failed", "Result": "exit-code", "ExecMainStatus": "243"}, "wrong", "credential"),
+        ({"ActiveState": "failed", "Result": "watchdog", "ExecMainStatus": "6"}, "wrong", "watchdog: see the journal"),
+    ],
+)
+def test_doctor_judges_what_the_service_manager_tells(told: dict[str, str], verdict: str, says: str) -> None:
+    found = judge("u", "systemctl", LOADED | told)
+    assert found.verdict == verdict and says in f"{found.found} {found.what_to_do}"
+
+
+def test_the_unit_of_a_settings_file_is_known_by_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert unit_of(Path("/etc/settled/main.toml")) == ("settled@main.service", False)
+    assert unit_of(tmp_path / "settled/mine.toml") == ("settled@mine.service", True)
+    assert unit_of(tmp_path / "settled.toml") is None and unit_of(None) is None
+
+
+@pytest.mark.promise("S70", part="doctor finds files that lock out those the ledger is shared with, and a folder that anybody may write to")
+def test_doctor_finds_wrong_modes_beside_a_shared_ledger(terminal: Terminal) -> None:
+    group = str(os.getgid())
+    assert terminal("--database", "shared/settled.db", "init", "--group", group).code == 0
+
+    def found() -> dict[str, dict[str, str]]:
+        return {one["check"]: one for one in json.loads(terminal("--database", "shared/settled.db", "-o", "json", "doctor").out)}
+
+    assert {one["verdict"] for one in found().values() if one["check"].startswith("mode of")} == {"ok"}
+    (terminal.folder / "shared/settled.db.run").chmod(0o2750)
+    assert "chgrp" in found()["mode of settled.db.run"]["what_to_do"]
+    (terminal.folder / "shared").chmod(0o2777)
+    assert found()["folder"]["verdict"] == "wrong"
+    assert found()["synchronous"]["found"] == "full"
