@@ -29,7 +29,7 @@ def test_a_worker_tells_its_manager_from_its_first_good_tick_to_its_end(here: Pl
     one = here.submit("nap_thread", reference := fresh())
     worker = here.worker(settings=manager.environ)
     eventually(lambda: manager.count("READY=1"), seconds=30)
-    assert worker.told("worker.ready")
+    eventually(lambda: worker.told("worker.ready"))
     pings = manager.count("WATCHDOG=1")
     eventually(lambda: manager.count("WATCHDOG=1") > pings + 1, seconds=10)
     here.marked(f"entered-{reference}")
