@@ -103,8 +103,19 @@ _UNDERIVED = sa.text("derived = 0 AND status = 'prepared' AND reason IS NULL")
 _REOPENED = sa.text("open_attempts > 0 AND status = 'prepared' AND reason IS NULL")
 
 
-def _partial(name: str, where: sa.TextClause, *columns: Any) -> sa.Index:
-    return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+def _partial(name: str, where: sa.TextClause, *columns: Any, unique: bool = False) -> sa.Index:
+    return sa.Index(name, *columns, unique=unique, sqlite_where=where, info={"where": where})
+
+
+def tell_partial(dialect_name: str) -> None:
+    """Tell another dialect which rows the partial indexes cover, before it makes them.
+
+    Not said at once: to name a dialect in an index imports the whole of it, and every program that submits would wait for that.
+    """
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            if "where" in index.info:
+                index.dialect_options[dialect_name]["where"] = index.info["where"]
 
 
 _c = operation.c
@@ -278,7 +289,7 @@ incident = sa.Table(
 )
 _i = incident.c
 _OPEN = sa.text("closed_us IS NULL")
-sa.Index("uq_incident_open", _i.operation, _i.kind, unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN)
+_partial("uq_incident_open", _OPEN, _i.operation, _i.kind, unique=True)
 _partial("ix_incident_open", _OPEN, _i.opened_us)
 _partial("ix_incident_due", sa.text("due_us IS NOT NULL"), _i.due_us)
 sa.Index("ix_incident_operation", _i.operation)
@@ -326,7 +337,7 @@ notification = sa.Table(
 )
 _n = notification.c
 _TOLD = sa.text("incident IS NOT NULL")
-sa.Index("uq_notification_once", _n.incident, _n.step, _n.number, unique=True, sqlite_where=_TOLD, postgresql_where=_TOLD)
+_partial("uq_notification_once", _TOLD, _n.incident, _n.step, _n.number, unique=True)
 _partial("ix_notification_wanted", sa.text("state = 'wanted'"), _n.due_us, _n.id)
 _partial("ix_notification_undelivered", sa.text("state IN ('wanted', 'pending', 'sending')"), _n.channel, _n.due_us, _n.id)
 _partial("ix_notification_sending", sa.text("state = 'sending'"), _n.owner)
