@@ -169,7 +169,8 @@ class Runbook:
 
     def decode(self, stored: str | None) -> Any:
         """Return the plain data of a stored text; None where there is none, or where it has been purged."""
-        return None if not stored else json.loads(self._app.shell.codec.decode(stored))
+        text = self._app.shell.codec.decode(stored) if stored else ""
+        return json.loads(text) if text else None  # what was purged may have been encrypted anew since then
 
     def _step(self, step: StepRow) -> Step:
         result = self.decode(step.result) or {}

@@ -13,6 +13,16 @@ class Backwards:
         return stored[::-1]
 
 
+class Marked:
+    """Marks what it has stored, and reads what was stored before it, too."""
+
+    def encode(self, text: str) -> str:
+        return "marked:" + text
+
+    def decode(self, stored: str) -> str:
+        return stored.removeprefix("marked:")
+
+
 def stored_texts(bench: Bench) -> list[str]:
     """Return all texts of the runs' tables."""
     with bench.app.ledger.read() as transaction:

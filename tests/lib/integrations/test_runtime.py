@@ -24,9 +24,10 @@ from settled.integrations import (
 )  # fmt: skip
 from settled.integrations.trace import check_trace
 from settled.steps.retain import Retention, purge_old
+from settled.store.texts import rewrite
 from tests.conftest import eventually
 from tests.lib.apps.bench import ABSENT, Bench, run, seen
-from tests.lib.integrations.backwards import Backwards, stored_texts
+from tests.lib.integrations.backwards import Backwards, Marked, stored_texts
 from tests.lib.integrations.refunds import ID, REFUND, Shop
 
 
@@ -393,6 +394,19 @@ def test_what_a_run_holds_passes_the_codec_and_its_events_hold_none_of_it(tmp_pa
     bench.close()
     assert not [text for text in texts if "MARKER" in text]
     assert [text for text in texts if "REKRAM" in text]
+
+
+def test_a_purged_run_whose_emptiness_was_encrypted_anew_is_read_as_purged(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    agent = runtime(Shop(bench), Call("refund", REFUND))
+    agent.start("run-1", "task")
+    bench.clock.advance(2 * 86_400)
+    purge_old(bench.app.shell, Retention(payload_seconds=86_400), batches_max=5)
+    codec = bench.app.shell.codec = Marked()
+    rewrite(bench.app.ledger, lambda stored: codec.encode(codec.decode(stored)))
+    seen = agent.get("run-1")
+    bench.close()
+    assert (seen.state, seen.task, seen.steps[0].arguments) == (RunState.COMPLETED, None, None)
 
 
 def test_a_run_that_fails_waits_for_what_it_asked_for_and_asks_for_nothing_more(bench: Bench) -> None:
