@@ -12,12 +12,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from settled.clock import monotonic_us
 from settled.core.canonical import canonical_text
 from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
 from settled.core.text import one_line
 from settled.core.words import FAILED_STATUSES
-from settled.integrations.answers import CONFIRMATION_REQUIRED, CONFLICT, DENIED, INVALID_ARGUMENTS, tell_confirmation_required, tell_denied
+from settled.integrations.answers import (
+    CONFIRMATION_REQUIRED,
+    CONFLICT,
+    DENIED,
+    INVALID_ARGUMENTS,
+    ToolResult,
+    tell_confirmation_required,
+    tell_denied,
+)
 from settled.integrations.gate import RUN_KEY, Gate, Judged, log_verdict
 from settled.integrations.plain import PlainTool
 from settled.integrations.policy import Confirmation, Policy, Verdict, arguments_fingerprint
@@ -25,6 +34,7 @@ from settled.integrations.run import FINISHED, Call, Finish, Run, RunState
 from settled.integrations.runbook import Runbook, Stored
 from settled.integrations.tools import Tool
 from settled.store.agent_runs import RunEvent, RunRow, StepRow
+from settled.waiting import wait_us
 
 if TYPE_CHECKING:
     from settled.app import App
@@ -36,7 +46,7 @@ _NOT_ASKED_FOR: Final = frozenset({None, CONFIRMATION_REQUIRED})
 
 
 class Runtime:
-    """Runs of one planner over one set of tools. `wait` bounds how long a call is waited for, in seconds, not what it does."""
+    """Runs of one planner over one set of tools. `wait` bounds how long the calls of a turn are waited for, in seconds, and nothing else."""
 
     def __init__(
         self,
@@ -158,9 +168,15 @@ class Runtime:
             self._hold(stored.row, denied, done=1)
             return
         row = self._hold(stored.row, [one for one in judged if one[1].verdict is Verdict.CONFIRMATION_REQUIRED], done=0)
-        for step, one in judged:
-            if one.verdict is Verdict.ALLOWED:
-                row = self._do(row, step, one)
+        allowed = [(step, one) for step, one in judged if one.verdict is Verdict.ALLOWED]
+        row = self._note_confirmed(row, allowed)
+        effects = [(tool, step) for step, _ in allowed if isinstance(tool := self.tools[step.tool], Tool)]
+        if len(effects) > 1:  # all of them begin before one of them is waited for
+            for tool, step in effects:
+                self._call(tool, step, 0.0)
+        until_us = monotonic_us() + wait_us(self.wait, "wait")
+        for step, _ in allowed:
+            row = self._do(row, step, max(0.0, (until_us - monotonic_us()) / 1_000_000))
 
     def _judge(self, gate: Gate, step: StepRow, confirmations: tuple[Confirmation, ...]) -> Judged:
         tool = self.tools.get(step.tool)
@@ -184,18 +200,29 @@ class Runtime:
             log_verdict(event)
         return row
 
-    def _do(self, row: RunRow, step: StepRow, judged: Judged) -> RunRow:
-        """Make one call and record how it stands. A crash in here makes the same call again."""
-        if judged.confirmation is not None and (event := judged.event()) is not None:
-            row = self._book.record(row, [event._replace(step=step.number)])
+    def _note_confirmed(self, row: RunRow, allowed: Sequence[tuple[StepRow, Judged]]) -> RunRow:
+        """Record who confirmed what, before any of it is submitted."""
+        events = [event._replace(step=step.number) for step, one in allowed if (event := one.event()) is not None]
+        if not events:
+            return row
+        row = self._book.record(row, events)
+        for event in events:
             log_verdict(event)
-        tool, arguments = self.tools[step.tool], self._book.decode(step.arguments)
+        return row
+
+    def _call(self, tool: Tool, step: StepRow, wait: float) -> ToolResult:
+        arguments = self._book.decode(step.arguments)
+        return tool.call(arguments, wait=wait, call_id=step.call_id, scope=step.run_id, metadata={RUN_KEY: step.run_id})
+
+    def _do(self, row: RunRow, step: StepRow, wait: float) -> RunRow:
+        """Make one call and record how it stands. A crash in here makes the same call again."""
+        tool = self.tools[step.tool]
         if isinstance(tool, Tool):
-            result = tool.call(arguments, wait=self.wait, call_id=step.call_id, scope=step.run_id, metadata={RUN_KEY: step.run_id})
+            result = self._call(tool, step, wait)
             status, told, done = str(result.effect_status), result.for_model(), not result.waiting
             operation_id, in_progress = result.operation_id, result.in_progress
         else:
-            plain = tool.call(arguments)
+            plain = tool.call(self._book.decode(step.arguments))
             status, told, done, operation_id, in_progress = plain.status, plain.for_model(), True, None, False
         if (status, int(done)) == (step.status, step.done):
             return row

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,21 @@ def test_the_limit_of_a_runtime_is_two_seconds_and_bounds_its_waiting_only(bench
     gate.set()
     eventually(lambda: bench.app.get("slow-1").settled)
     assert agent.resume("run-1").output[0]["output"] == {"id": 1}
+
+
+def test_the_calls_of_one_turn_run_at_the_same_time(bench: Bench) -> None:
+    both, plain = threading.Barrier(2), list[str]()
+
+    def handler(arguments: dict[str, Any]) -> dict[str, Any]:
+        both.wait(60)  # one after the other would never meet
+        return {"order": arguments["order"]}
+
+    effect = bench.effect(handler, name="meet", operation_id=lambda a: f"meet-{a['order']}", arguments_type=Lookup, timeout=60)
+    lookup = plain_tool(lambda arguments: plain.append("looked"), arguments_type=Lookup, name="lookup", timeout=20)
+    turn = [Call("meet", {"order": "1"}), Call("lookup", {"order": "1"}), Call("meet", {"order": "2"})]
+    done = runtime(Shop(bench), turn, tools=[effect_tool(effect, inline=True), lookup], wait=60.0).start("run-1")
+    assert (done.state, [step.effect_status for step in done.steps]) == (RunState.COMPLETED, ["confirmed", "ok", "confirmed"])
+    assert plain == ["looked"]
 
 
 def test_a_tool_that_is_called_twice_in_a_turn_with_one_business_key_is_one_effect(bench: Bench) -> None:
