@@ -46,7 +46,7 @@ _NOT_ASKED_FOR: Final = frozenset({None, CONFIRMATION_REQUIRED})
 
 
 class Runtime:
-    """Runs of one planner over one set of tools. `wait` bounds how long the calls of a turn are waited for, in seconds, and nothing else."""
+    """Runs of one planner over one set of tools. `wait`: how long the calls of a turn are waited for, in seconds, and nothing else."""
 
     def __init__(
         self,
