@@ -177,17 +177,34 @@ def test_at_a_terminal_every_question_is_answered_or_nothing_changes(
     assert app.get("pay:1").status is (Status.PREPARED if code == 0 else Status.QUARANTINED)
 
 
-def test_an_interrupt_at_a_question_is_quiet_and_changes_nothing(terminal: Terminal, app: App) -> None:
+ASKING = (
+    ("quarantine", "confirm", "pay:1", "--expected-version", "4"),
+    ("quarantine", "authorize-retry", "pay:1", "--expected-version", "4"),
+    ("quarantine", "propose", "confirm", "pay:1", "--expected-version", "4"),
+    ("quarantine", "confirm-all", "--contract", "pay"),
+)
+
+
+@pytest.mark.parametrize("how", ["interrupt", "end of input"])
+@pytest.mark.parametrize("words", ASKING, ids=lambda words: " ".join(words[:2]))
+def test_an_interrupt_or_the_end_of_input_at_a_question_changes_nothing(
+    terminal: Terminal, app: App, words: tuple[str, ...], how: str
+) -> None:
     terminal.lost(app)
-    asked = AtTerminal(terminal.folder, "quarantine", "authorize-retry", "pay:1", "--expected-version", "4")
+    before = len(app.events("pay:1"))
+    asked = AtTerminal(terminal.folder, *words)
     assert asked.process.stderr is not None
     said = ""
     while "Who decides?" not in said:
         said += asked.process.stderr.read(1)
-    asked.process.send_signal(signal.SIGINT)
-    ended = asked.end()
-    assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
-    assert app.get("pay:1").version == 4
+    if how == "interrupt":
+        asked.process.send_signal(signal.SIGINT)
+        ended = asked.end()
+        assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
+    else:
+        ended = asked.end(then=b"\x04")
+        assert (ended.code, ended.out) == (2, "") and "Nothing was changed" in ended.err
+    assert (app.get("pay:1").version, len(app.events("pay:1"))) == (4, before)
 
 
 @pytest.mark.parametrize("stdin", ["null", "closed", "maybe"])
