@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model bench matrix kills clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model bench matrix kills soak clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -66,6 +66,10 @@ matrix: $(VENV)/.test  ## kill at each point in each isolation against each dest
 
 kills: $(VENV)/.test  ## ten thousand attempts under random kills, and count what is left (fifteen minutes)
 	$(BIN)/python -m tests.lib.execution.kills 10000
+
+# SECONDS is a variable of bash: make only takes it where it was given.
+soak: $(VENV)/.test  ## load under kills, freezes, full disks and long readers, counted at the destination; SECONDS=1800 for long
+	$(BIN)/python -m tests.soak.run --seconds $(or $(SECONDS),60)
 
 clean:  ## remove what the commands above made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
