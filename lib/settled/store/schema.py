@@ -292,8 +292,7 @@ _OPEN = sa.text("closed_us IS NULL")
 _partial("uq_incident_open", _OPEN, _i.operation, _i.kind, unique=True)
 _partial("ix_incident_open", _OPEN, _i.opened_us)
 _partial("ix_incident_due", sa.text("due_us IS NOT NULL"), _i.due_us)
-sa.Index("ix_incident_operation", _i.operation)
-_partial("ix_incident_of_contract", sa.text("closed_us IS NULL AND operation IS NULL"), _i.contract)
+_partial("ix_incident_operation", sa.text("operation IS NOT NULL"), _i.operation)
 sa.Index("ix_incident_contract", _i.contract, _i.kind, _i.opened_us)
 
 # How many attempts of a contract ended within a short time, and how many of them lost their outcome; only where a limit is set.

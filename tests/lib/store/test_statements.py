@@ -13,7 +13,20 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 import settled.store
-from settled.store import pauses, reads, requests, sealing, snapshots, sweep_runs, waiting, workers, writer
+from settled.store import (
+    incidents,
+    outbox,
+    pauses,
+    reads,
+    requests,
+    sealing,
+    snapshots,
+    sweep_runs,
+    unknowns,
+    waiting,
+    workers,
+    writer,
+)  # fmt: skip
 from settled.store.ledger import Ledger
 from settled.store.prepared import built
 from tests.lib.store.ledgers import new_ledger, settle, submit
@@ -134,6 +147,32 @@ def test_the_indexes_of_what_waits_are_used_by_name(filled: Ledger) -> None:
         waiting._release_all: "ix_operation_probed",
         reads._listed: "ix_operation_listed",
         reads._by_reference: "ix_operation_reference",
+    }
+    for build, index in expected.items():
+        assert any(index in step for step in plan(filled, build)), (build.__name__, plan(filled, build))
+
+
+def test_what_the_telling_asks_every_second_walks_only_what_is_open_or_undelivered(filled: Ledger) -> None:
+    expected = {
+        incidents._due: "ix_incident_due",
+        incidents._open_of_contracts: "uq_incident_open",
+        incidents._all_open: "ix_incident_open",
+        incidents._count_open: "ix_incident_open",
+        incidents._of_operation: "ix_incident_operation",
+        incidents._last_of_contract: "ix_incident_contract",
+        outbox._wanted: "ix_notification_wanted",
+        outbox._told: "uq_notification_once",
+        outbox._of_incident: "uq_notification_once",
+        outbox._channels_due: "ix_notification_undelivered",
+        outbox._next: "ix_notification_undelivered",
+        outbox._queued: "ix_notification_undelivered",
+        outbox._undelivered: "ix_notification_undelivered",
+        outbox._singles: "ix_notification_recent",
+        outbox._last_digest: "ix_notification_recent",
+        outbox._owners: "ix_notification_sending",
+        outbox._release_all: "ix_notification_sending",
+        outbox._members_arrived: "ix_notification_digest",
+        unknowns._open_unknown: "ix_operation_unknown",
     }
     for build, index in expected.items():
         assert any(index in step for step in plan(filled, build)), (build.__name__, plan(filled, build))
