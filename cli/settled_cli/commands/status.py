@@ -17,7 +17,7 @@ from settled_cli.schedules import schedules
 from settled_cli.summaries import ago
 from settled_cli.survey import UNSETTLED, Survey, survey
 
-_CONTRACTS_MAX: Final = 5  # on the screen; programs get all
+_CONTRACTS_MAX: Final = 3  # on the screen; programs get all
 _WORKERS_MAX: Final = 3
 
 
@@ -54,23 +54,22 @@ def _show(answer: Mapping[str, Any], seen: Survey) -> None:
     if seen.paused:
         show_table(answer["pauses"], PAUSED)
     settled = ", ".join(f"{answer['counts'][one.value]} {one.value}" for one in Status if one in SETTLED)
-    write(f"ended: {settled}\n{_told(seen)}\n\n")
+    write(f"ended: {settled}\n{_told(seen)}\n")
     show_table([_counted(seen, one) for one in UNSETTLED], ("status", "count", "oldest"))
     _show_contracts(answer)
     write("\n")
     workers = answer["workers"][:_WORKERS_MAX] or [{"worker": "no worker lives"}]
     show_table(workers, ("worker", "pid", "uptime", "last_tick", "contracts"))
     _more(len(answer["workers"]) - _WORKERS_MAX, "workers")
-    write("\n")
     show_table([_timed(one) for one in answer["sweeps"]], ("sweep", "schedule", "last", "moved", "errors", "next"))
 
 
 def _told(seen: Survey) -> str:
     waiting = sum(one.notifications for one in seen.undelivered)
     told = "nothing undelivered" if not waiting else f"{waiting} notifications UNDELIVERED"
-    proposals = f", {seen.proposals} proposals wait for a second person" if seen.proposals else ""
-    see = ": settled escalation list" if seen.incidents_open else ""
-    return f"incidents: {seen.incidents_open} open, {told}{proposals}{see}"
+    see = " (settled escalation list)" if seen.incidents_open else ""
+    asked = f"\nproposals: {seen.proposals} wait for a second person (settled quarantine list --pending)" if seen.proposals else ""
+    return f"incidents: {seen.incidents_open} open, {told}{see}{asked}"
 
 
 def _counted(seen: Survey, status: Status) -> dict[str, Any]:
@@ -79,7 +78,7 @@ def _counted(seen: Survey, status: Status) -> dict[str, Any]:
 
 
 def _show_contracts(answer: Mapping[str, Any]) -> None:
-    names = sorted({*answer["unknown"], *answer["quarantined"]}, key=lambda name: -answer["quarantined"].get(name, 0))
+    names = sorted({*answer["unknown"], *answer["quarantined"]}, key=lambda name: (-answer["quarantined"].get(name, 0), name))
     rows = [{"contract": one, "unknown": answer["unknown"].get(one, 0), "quarantined": answer["quarantined"].get(one, 0)} for one in names]
     if rows:
         write("\n")
