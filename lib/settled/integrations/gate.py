@@ -98,15 +98,15 @@ class Gate:
         found = confirming(given, self.run_id, name, pending.fingerprint)
         mutation = isinstance(tool, Tool)
         verdict = self.policy.decide(self.run_id, name, arguments, known=tool is not None, mutation=mutation, confirmations=given)
-        if verdict is Verdict.DENIED or not isinstance(tool, Tool):
+        if not isinstance(tool, Tool):
             return Judged(tool=name, verdict=verdict, pending=pending)
         try:
             pending = replace(pending, operation_id=tool.identify(arguments, **named))
         except UnsafeKeyError:
             raise
         except (TypeError, ValueError):  # told by the call itself: nothing to confirm
-            return Judged(tool=name, verdict=Verdict.ALLOWED, pending=pending)
-        if verdict is Verdict.CONFIRMATION_REQUIRED and self._asked_before(pending.operation_id):
+            return Judged(tool=name, verdict=Verdict.DENIED if verdict is Verdict.DENIED else Verdict.ALLOWED, pending=pending)
+        if verdict is not Verdict.ALLOWED and self._asked_before(pending):
             return Judged(tool=name, verdict=Verdict.ALLOWED, pending=pending)
         return Judged(tool=name, verdict=verdict, pending=pending, confirmation=found if verdict is Verdict.ALLOWED else None)
 
@@ -115,12 +115,20 @@ class Gate:
         with self.app.ledger.read() as transaction:
             return read_run_events(transaction, self.run_id)
 
-    def _asked_before(self, operation_id: str | None) -> bool:
-        """Return whether this very run made the request: then its call only finds what is known, and sends nothing."""
+    def _asked_before(self, pending: Pending) -> bool:
+        """Return whether this very run asked for what is recorded already: then its call only finds that, and adds nothing.
+
+        It did where it made the request, and where the host confirmed this call in it of an operation that was there before.
+        """
+        assert pending.operation_id is not None
         try:
-            return operation_id is not None and self.app.get(operation_id).metadata.get(RUN_KEY) == self.run_id
+            known = self.app.get(pending.operation_id)
         except OperationNotFoundError:
             return False
+        same = ("confirmed", pending.operation_id, pending.fingerprint)
+        return known.metadata.get(RUN_KEY) == self.run_id or any(
+            (event.type, event.operation_id, event.fingerprint) == same for event in self.events()
+        )
 
     def _audit(self, judged: Judged) -> None:
         event = judged.event()

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from settled.app import App
 
 
+def bounded_text(value: Any, what: str) -> str:
+    """Return the canonical text of plain data. Raises TypeError or ValueError for what is no strict JSON, or too long."""
+    text = canonical_text(value, what)
+    if len(text.encode()) > DEFAULTS.arguments_bytes_max:
+        raise ValueError(f"the {what} is longer than {DEFAULTS.arguments_bytes_max} bytes. Nothing was stored. Pass a reference instead.")
+    return text
+
+
 class Stored(NamedTuple):
     """A run and its steps as they were read in one transaction."""
 
@@ -59,9 +67,7 @@ class Runbook:
 
     def open(self, run_id: str, task: Any) -> None:
         """Store a new run, or find the one of this ID. Raises RunConflictError where that has another task."""
-        text, now_us = canonical_text(task, "task"), self.now_us()
-        if len(text.encode()) > DEFAULTS.arguments_bytes_max:
-            raise ValueError(f"the task is longer than {DEFAULTS.arguments_bytes_max} bytes. Nothing was stored. Pass a reference instead.")
+        text, now_us = bounded_text(task, "task"), self.now_us()
         row = RunRow(
             run_id=check_identity(run_id, "run_id"),
             task=self.encode(text),

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from settled.clock import monotonic_us
-from settled.core.canonical import canonical_text
 from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
 from settled.core.text import one_line
-from settled.core.words import FAILED_STATUSES
+from settled.core.words import FAILED_STATUSES, Status
 from settled.integrations.answers import (
     CONFIRMATION_REQUIRED,
     CONFLICT,
@@ -31,7 +30,7 @@ from settled.integrations.gate import RUN_KEY, Gate, Judged, log_verdict
 from settled.integrations.plain import PlainTool
 from settled.integrations.policy import Confirmation, Policy, Verdict, arguments_fingerprint
 from settled.integrations.run import FINISHED, Call, Finish, Run, RunState
-from settled.integrations.runbook import Runbook, Stored
+from settled.integrations.runbook import Runbook, Stored, bounded_text
 from settled.integrations.tools import Tool
 from settled.store.agent_runs import RunEvent, RunRow, StepRow
 from settled.waiting import wait_us
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 Planner = Callable[[Run], Call | Sequence[Call] | Finish]
 _FAILS: Final = frozenset({*FAILED_STATUSES, CONFLICT, DENIED})
 # A run that fails waits for what it has asked for, so that its host learns how that ended; it asks for nothing more.
+_ASKED_FOR: Final = frozenset(Status)
 _NOT_ASKED_FOR: Final = frozenset({None, CONFIRMATION_REQUIRED})
 
 
@@ -100,6 +100,11 @@ class Runtime:
     # ------------------------------------------------------------------ the loop
 
     def _drive(self, run_id: str, confirmations: tuple[Confirmation, ...]) -> Run:
+        if self.app.ledger.misplaced:
+            raise ConfigurationError(
+                f"the ledger {self.app.ledger.path} is a copy that does not know what was asked for after it was made. Run {run_id!r} was "
+                f"left as it is. Look at what it did, then run: settled db adopt --reason …"
+            )
         tried = False
         while True:
             stored = self._book.read(run_id)
@@ -123,7 +128,7 @@ class Runtime:
         row = stored.row
         said = self.plan(self._book.view(stored))
         if isinstance(said, Finish):
-            self._end(row, RunState.COMPLETED, None, output=self._book.encode(canonical_text(said.output, "output")))
+            self._end(row, RunState.COMPLETED, None, output=self._book.encode(bounded_text(said.output, "output")))
             return
         calls = [said] if isinstance(said, Call) else list(said) if isinstance(said, (list, tuple)) else []
         if not calls or not all(isinstance(call, Call) for call in calls):
@@ -138,9 +143,7 @@ class Runtime:
     def _planned(self, row: RunRow, number: int, call: Call) -> StepRow:
         status = result = None
         try:
-            text = canonical_text(call.arguments, "arguments")
-            if len(text.encode()) > DEFAULTS.arguments_bytes_max:
-                raise ValueError(f"the arguments are longer than {DEFAULTS.arguments_bytes_max} bytes")
+            text = bounded_text(call.arguments, "arguments")
         except (TypeError, ValueError) as error:  # it cannot even be stored; the planner is told
             told = {"status": INVALID_ARGUMENTS, "error": one_line(str(error), DEFAULTS.error_text_max)}
             text, status, result = "null", INVALID_ARGUMENTS, self._book.encode(json.dumps({"told": told}))
@@ -180,6 +183,11 @@ class Runtime:
 
     def _judge(self, gate: Gate, step: StepRow, confirmations: tuple[Confirmation, ...]) -> Judged:
         tool = self.tools.get(step.tool)
+        if step.status in _ASKED_FOR and tool is None:
+            raise ConfigurationError(
+                f"run {step.run_id!r} waits for operation {step.operation_id!r} of the tool {step.tool!r}, which is not declared any more. "
+                f"Nothing was changed. Declare it until the run has ended"
+            )
         named = {"call_id": step.call_id, "scope": step.run_id} if isinstance(tool, Tool) else {}
         return gate.judge(step.tool, tool, self._book.decode(step.arguments), confirmations, **named)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from typing_extensions import TypedDict
 
-from settled import EffectRejected, ProbeResult, Status
+from settled import App, ConfigurationError, EffectRejected, ProbeResult, Status
 from settled.integrations import (
     Call,
     Finish,
@@ -197,6 +198,42 @@ def test_a_confirmation_holds_for_the_arguments_that_were_shown(bench: Bench) ->
     with pytest.raises(TypeError, match=r"Pending\.confirm"):
         careful.resume("run-1", confirmations=[{"run_id": "run-1", "tool": "refund", "confirmed": True}])  # type: ignore[list-item]
     assert bench.submitted() == []
+
+
+def test_what_a_run_has_asked_for_is_followed_up_whatever_the_policy_has_become(bench: Bench) -> None:
+    shop = Shop(bench, lose=1)
+    shop.found(ProbeResult.unknown)
+    runtime(shop, Call("refund", REFUND)).start("run-0")  # another run asked for it first, and it is unknown
+    careful = runtime(shop, Call("refund", REFUND), policy=None)
+    pending = careful.start("run-1").pending[0]
+    waiting = careful.resume("run-1", confirmations=[pending.confirm(actor="ana")])
+    assert waiting.steps[0].effect_status == "outcome_unknown"
+    for later in (careful, runtime(shop, policy=Policy(allow=[]))):
+        assert (later.resume("run-1").state, later.get("run-1").steps[0].effect_status) == (RunState.WAITING, "outcome_unknown")
+    without = runtime(shop, tools=[])
+    with pytest.raises(ConfigurationError, match="not declared any more"):
+        without.resume("run-1")
+    assert without.get("run-1").state is RunState.WAITING and len(shop.done) == 1
+
+
+def test_no_run_is_driven_in_a_copy_of_a_ledger_before_it_is_adopted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    shop = Shop(bench, lose=1)
+    shop.found(ProbeResult.unknown)
+    runtime(shop, Call("refund", REFUND)).start("run-1")
+    bench.app.close()
+    (tmp_path / "copy").mkdir()
+    shutil.copy(tmp_path / "settled.db", tmp_path / "copy" / "settled.db")
+    copied = Bench.__new__(Bench)
+    copied.__dict__.update(bench.__dict__, app=App(tmp_path / "copy" / "settled.db", clock=bench.clock))
+    agent = runtime(Shop(copied), Call("refund", REFUND))
+    with pytest.raises(ConfigurationError, match="settled db adopt"):
+        agent.resume("run-1")
+    copied.app.adopt(reason="the host is new")
+    assert (agent.resume("run-1").state, agent.resume("run-1").reason) == (RunState.FAILED, "restored")
+    copied.app.close()
+    bench.close()
+    assert len(shop.done) == 1
 
 
 def test_of_two_calls_the_confirmed_one_is_done_and_the_other_waits(bench: Bench) -> None:
