@@ -54,7 +54,7 @@ def find_refund(arguments: dict[str, Any]) -> ProbeResult:
         return ProbeResult.not_committed(terminal=False, reference=wanted, evidence={"source": "refunds.list", "matches": 0})
     evidence = {"source": "refunds.list", "matches": len(found), "amounts": [refund.amount for refund in found]}
     if any(refund.amount != arguments["amount_cents"] for refund in found):
-        return ProbeResult.unknown(reference=wanted, evidence=evidence)  # our name on something that we did not ask for
+        return ProbeResult.unknown(evidence=evidence)  # our name on something that we did not ask for
     return ProbeResult.committed(reference=wanted, provider_operation_id=found[0].id, output=shown(found[0]), evidence=evidence)
 
 

@@ -18,7 +18,7 @@ h1 { margin: 0 0 .3rem; font-size: 1.6rem; } h2 { margin: 2.2rem 0 .6rem; font-s
 .verdict.good { border-color: var(--good); } .verdict.bad { border-color: var(--bad); }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.n { text-align: center; white-space: nowrap; } th.n { text-align: center; }
+td:nth-child(2) { min-width: 6rem; } td.n { text-align: center; white-space: nowrap; } th.n { text-align: center; }
 .facts { display: flex; flex-wrap: wrap; gap: .5rem 2rem; } .facts b { font-size: 1.3rem; display: block; }
 code { font-size: .88em; overflow-wrap: anywhere; } .wide { overflow-x: auto; } .small { font-size: .88rem; }
 @media (prefers-color-scheme: dark) { :root { --good: #3fb950; --bad: #ff7b72; --ask: #d29922; } }

@@ -10,6 +10,7 @@ from settled.testing.payments import reference_of
 app = App()
 sandbox = ProviderSandbox()
 keyed = ProviderSandbox(idempotent=True)
+slow = ProviderSandbox(late_seconds=8.0)
 not_a_sandbox = object()
 
 
@@ -33,6 +34,7 @@ def declare(name: str, **terms: Any) -> Any:
         "provider_reference": reference_of,
         "isolation": "thread",
         "read_lag": 2.0,
+        "commit_horizon": 2.0,  # beside the in-flight fence: what commits late may be shown late, too
         "network_drain": 1.0,
         "outcome_probe": probe,
     }
@@ -45,11 +47,6 @@ KEY = {"provider_idempotency_key": lambda a: f"key:{a['payment']}", "provider_id
 honest = declare("honest", announces_sending=True)
 honest_process = declare("honest_process", isolation="process")
 honest_key = declare("honest_key", outcome_probe=None, **KEY)
-
-
-def no_guarantee() -> Any:
-    """Claims a guarantee that its destination does not give."""
-    return declare("false_guarantee", outcome_probe=None, **KEY)
 
 
 def hasty(arguments: dict[str, Any]) -> ProbeResult:
@@ -98,8 +95,8 @@ def swallows(arguments: dict[str, Any]) -> dict[str, Any]:
         return {"status": "probably fine"}
 
 
-false_guarantee = no_guarantee()
-false_absence = declare("false_absence", outcome_probe=hasty, read_lag=0, network_drain=0)
+false_guarantee = declare("false_guarantee", outcome_probe=None, **KEY)  # its destination deduplicates nothing
+false_absence = declare("false_absence", outcome_probe=hasty, read_lag=0, commit_horizon=0, network_drain=0)
 false_identity = declare("false_identity", outcome_probe=silent)
 false_blind = declare("false_blind", outcome_probe=blind)
 false_ghosts = declare("false_ghosts", outcome_probe=sees_ghosts)
