@@ -86,6 +86,8 @@ def certify_command(
         emit(invocation, certificate.to_json())
     else:
         write(certificate.to_report().to_text() + "\n")
+    if certificate.not_tried:
+        say(f"not tried: {'; '.join(certificate.not_tried)}")
     say(
         f"{len(certificate.cases)} cases, {len(certificate.failures)} failed, {certificate.left_to_people} left to a person; "
         "what this does not say stands in docs/testing.md"

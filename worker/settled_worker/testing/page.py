@@ -135,7 +135,7 @@ def _rests_on(one: Certificate) -> str:
 
 def _small_print(one: Certificate) -> str:
     items = "".join(f"<li>{_text(text)}</li>" for text in DOES_NOT_SAY)
-    tried = f"<p>The sandbox could not make these troubles: {_text(', '.join(one.untried))}.</p>" if one.untried else ""
+    tried = f"<p>Not tried: {_text('; '.join(one.not_tried))}.</p>" if one.not_tried else ""
     scaled = ", ".join(f"{name}={value}" for name, value in one.scaled.items())
     return f"<h2>What this page does not say</h2><ul>{items}</ul>{tried}<p class='small'>Terms as played: <code>{_text(scaled)}</code></p>"
 

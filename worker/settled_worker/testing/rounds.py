@@ -27,7 +27,7 @@ from settled_worker.testing.points import AT_DESTINATION, BY_THE_SECOND, IN_HAND
 from settled_worker.testing.watched import WatchedApp
 
 AT_REST_SECONDS: Final = 60.0
-_REACH_SECONDS: Final = 12.0
+_REACH_SECONDS: Final = 45.0
 _STRAGGLERS_SECONDS: Final = 1.5
 _LOOK_SECONDS: Final = 0.03
 _FIRST_KILL: Final = "after claim"
