@@ -1,8 +1,8 @@
 """Boot this machine's own systemd over a throw-away overlay of /, and run commands inside it.
 
 Every write goes to a tmpfs that is unmounted at the end; the network is a private one. Needs root, overlayfs, and the package
-systemd-container. The project is bound in read-only, under /opt, with an environment that the system's own Python runs: an
-interpreter below a home folder would be hidden from a unit with ProtectHome.
+systemd-container. The project is copied in, under /opt, with an environment that the system's own Python runs: an interpreter below
+a home folder would be hidden from a unit with ProtectHome.
 """
 
 import contextlib
@@ -127,10 +127,14 @@ class Machine:
         packages = next(place.glob("lib/python3*/site-packages"))
         (packages / "project.pth").write_text("".join(f"/opt/project/{name}\n" for name in ("lib", "worker", "cli", "site")))
         self.write("/opt/settled/bin/settled", SCRIPT, 0o755)
+        source = self.root / "opt/project"
+        for name in ("lib", "worker", "cli"):
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # Once for all the commands to come: none of them may write beside the source.
+        subprocess.run([PYTHON, "-m", "compileall", "-q", "-s", self.root, "-p", "/", source], check=True)
 
     def _boot(self) -> None:
-        bound = {name: ROOT / name for name in ("lib", "worker", "cli")} | {"site": Path(sysconfig.get_paths()["purelib"])}
-        binds = [f"--bind-ro={path}:/opt/project/{name}" for name, path in bound.items()]
+        binds = [f"--bind-ro={sysconfig.get_paths()['purelib']}:/opt/project/site"]
         plain = ["--register=no", "--keep-unit", "--link-journal=no", "--private-network", "--console=pipe"]
         console = self._stack.enter_context((self.top / "console.log").open("wb"))
         nspawn = subprocess.Popen(
