@@ -20,7 +20,7 @@ from settled.config import Loaded
 from settled.core.errors import SettledError
 from settled.core.moment import SECOND_US
 from settled.core.text import safe_str
-from settled.execution.incarnation import marked_processes, start_ticks
+from settled.execution.incarnation import is_list_partial, marked_processes, start_ticks
 from settled.store.engine import file_system_of
 from settled.store.maintenance import synchronous_mode
 from settled.store.reads import highest_wall_us
@@ -176,6 +176,11 @@ def _host(_app: App, _loaded: Loaded) -> Iterator[Finding]:
         yield Finding(
             "process environments", "note", "some cannot be read",
             "process_gone cannot be shown here, so that an absence after a crash waits for a person: run the worker as a user of its own",
+        )  # fmt: skip
+    elif os.geteuid() != 0 and is_list_partial(own=False):
+        yield Finding(
+            "process environments", "note", "processes of other users are hidden (hidepid, ProtectProc=)",
+            "process_gone cannot be shown for what other users' callers leave behind: leave ProtectProc= out of the unit",
         )  # fmt: skip
     else:
         yield Finding("process environments", "ok", "readable")

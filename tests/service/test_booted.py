@@ -127,6 +127,22 @@ def test_a_worker_that_stands_still_is_killed_and_started_again(machine: Machine
     assert "watchdog" in machine.journal(MAIN).lower()
 
 
+LOOK = """
+import sys
+from settled.execution.incarnation import marked_processes
+print(marked_processes("0" * 20, uid=int(sys.argv[1])))
+"""
+
+
+@pytest.mark.promise("S93", part="under ProtectProc=invisible the processes of another user cannot be shown to be gone")
+def test_behind_a_hidden_process_list_nobody_of_another_user_is_called_gone(machine: Machine) -> None:
+    machine.write("/opt/shop/look.py", LOOK)
+    agent, own = machine.must("id", "-u", "agent").strip(), machine.must("id", "-u", "settled").strip()
+    look = ["systemd-run", "-q", "--pipe", "--wait", "-p", "User=settled", "-p", "ProtectProc=invisible", "/opt/settled/bin/python"]
+    assert machine.must(*look, "/opt/shop/look.py", agent).strip() == "None"
+    assert machine.must(*look, "/opt/shop/look.py", own).strip() == "[]"
+
+
 def napping(machine: Machine, number: str, seconds: float) -> str:
     one = submit(machine, "nap", number, seconds=seconds)
     eventually(lambda: machine.run("test", "-e", f"/run/settled/main/napping-{number}").code == 0, seconds=40, pause_seconds=0.1)

@@ -23,6 +23,9 @@ from settled.execution.cgroup import group_is_empty, make_group, remove_group
 
 MARK: Final = "SETTLED_INCARNATION"
 _PROC: Final = Path("/proc")
+_MOUNTS: Final = _PROC / "self/mountinfo"
+_HIDES_OTHERS: Final = frozenset({"2", "invisible"})
+_HIDES_SOME_OWN: Final = frozenset({"4", "ptraceable"})
 _PASSES_MAX: Final = 20
 
 
@@ -174,9 +177,12 @@ def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks:
     """Return the pids whose environment carries the mark; None if a process of the user `uid` (default ours) hides its own.
 
     A process that hides its environment does not matter if it is older than `started_ticks`, the start of the incarnation:
-    it is no descendant. A process started meanwhile is found too: the list is read until it shows nothing new.
+    it is no descendant. A process started meanwhile is found too: the list is read until it shows nothing new. Where the system
+    leaves other users' processes out of that list (hidepid, ProtectProc=), their absence from it shows nothing: None.
     """
     wanted = os.geteuid() if uid is None else uid
+    if os.geteuid() != 0 and is_list_partial(wanted == os.geteuid()):
+        return None
     seen: set[int] = set()
     found: list[int] = []
     for _ in range(_PASSES_MAX):
@@ -194,6 +200,17 @@ def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks:
                 found.append(pid)
         seen.update(fresh)
     return None
+
+
+def is_list_partial(own: bool, mounts: Path = _MOUNTS) -> bool:
+    """Return whether /proc may leave out processes of another user, or, for `own`, even of this one; True where it cannot be told."""
+    try:
+        lines = [line.split() for line in mounts.read_text(errors="replace").splitlines()]
+    except OSError:
+        return True
+    options = [fields[-1].split(",") for fields in lines if len(fields) > 4 and fields[4] == str(_PROC)]
+    hiding = _HIDES_SOME_OWN if own else _HIDES_OTHERS | _HIDES_SOME_OWN
+    return bool(options) and any(option.removeprefix("hidepid=") in hiding for option in options[-1] if option.startswith("hidepid="))
 
 
 def _create_locked(path: Path) -> int:

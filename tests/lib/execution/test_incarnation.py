@@ -15,6 +15,7 @@ from settled.execution.incarnation import (
     MARK,
     Incarnation,
     boot_id,
+    is_list_partial,
     is_surely_gone,
     lock_is_free,
     marked,
@@ -305,3 +306,26 @@ def test_the_lock_file_has_the_mode_that_its_folder_calls_for(
 def test_a_folder_that_cannot_hold_a_lock_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Nothing was started"):
         Incarnation.start(tmp_path / "missing")
+
+
+@pytest.mark.promise("S93", part="a list of processes that leaves some out shows no absence")
+@pytest.mark.parametrize(
+    ("option", "of_others", "of_own"),
+    [
+        ("", False, False),
+        (",hidepid=noaccess", False, False),  # listed, and not readable: that is noticed
+        (",hidepid=invisible", True, False),
+        (",hidepid=2", True, False),
+        (",hidepid=ptraceable", True, True),
+    ],
+)
+def test_a_list_that_hides_processes_is_known_by_its_mount(tmp_path: Path, option: str, of_others: bool, of_own: bool) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"""\
+21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+22 21 0:5 / /proc rw,nosuid shared:2 - proc proc rw
+23 21 0:6 / /proc rw,nosuid shared:3 - proc proc rw{option}
+24 23 0:7 / /proc/sys ro - proc proc rw,hidepid=invisible
+""")
+    assert (is_list_partial(False, mounts), is_list_partial(True, mounts)) == (of_others, of_own)
+    assert is_list_partial(True, tmp_path / "none")
