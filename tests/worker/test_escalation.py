@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from settled import App, NeedsReview
+from settled import App, NeedsReview, ProbeResult
 from settled.config.escalation import EscalationSettings
 from settled.config.settings import Settings
 from settled.presence import Presence
 from settled.store import incidents, outbox
 from settled_worker.escalation import Escalation, escalation_of
 from tests.conftest import eventually
-from tests.worker.receivers import executable, http_receiver
+from tests.worker.receivers import certificates, executable, http_receiver, smtp_server
 from tests.worker.services import Place, fresh
 
 Make = Callable[..., Escalation]
@@ -136,6 +136,43 @@ def test_two_workers_deliver_each_notification_by_one_of_them(ledger: App, telli
         assert len(receiver.ids) == len(set(receiver.ids)) == 20
 
 
+@pytest.mark.promise("S64")
+def test_every_kind_is_told_through_every_channel_although_one_is_down_at_first(
+    ledger: App, telling: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, got = certificates(tmp_path), tmp_path / "got"
+    with http_receiver("fail") as hook, smtp_server(ours.context) as box:
+        channels = {
+            "hook": webhook(hook.url),
+            "pager": {"kind": "command", "command": [executable(tmp_path, "page", f'cat >> "{got}"')]},
+            "mail": {
+                "kind": "email", "host": "127.0.0.1", "port": box.port, "ca_file": ours.file,
+                "sender": "settled@example.org", "recipients": ["ops@example.org"],
+            },
+        }  # fmt: skip
+        telling(channels=channels, steps=["hook", "pager", "mail", "log"], storm_count=1000)
+        (lost,) = ask_people(ledger, 1)
+        ledger.effect(name="plain", operation_id=lambda a: f"plain:{a['n']}", isolation="thread")(lambda arguments: 1)
+        twice, early = (ledger.submit("plain", {"n": number}).operation_id for number in (1, 2))
+        for reference in ("p1", "p2"):  # before any dispatch: a conflict, and then perhaps two effects
+            ledger.add_evidence(operation_id=twice, source="webhook", result=ProbeResult.committed(provider_operation_id=reference))
+        ledger.add_evidence(operation_id=early, source="webhook", result=ProbeResult.committed(provider_operation_id="p3"))
+        with ledger.ledger.read() as transaction:
+            found = incidents.find_open(transaction, 100)
+        kinds = Counter(one.kind for one in found)
+        assert {"quarantined", "conflict", "duplicate_suspected"} <= kinds.keys()
+        eventually(lambda: got.exists() and len(got.read_text().splitlines()) == len(found), seconds=60)
+        eventually(lambda: len(box.mails) == len(found), seconds=60)
+        eventually(lambda: len(set(hook.ids)) == len(found), seconds=60)
+        assert {each.channel for each in undelivered(ledger)} == {"hook"}
+        hook.manner = "ok"
+        eventually(lambda: not undelivered(ledger), seconds=90)
+        logged = [record.getMessage() for record in caplog.records if "incident.notified" in record.getMessage()]
+        assert len(logged) == len(found)
+        assert len(set(hook.ids)) == len(found) < len(hook.ids)
+        assert lost in got.read_text()
+
+
 @pytest.mark.promise("S64", part="what a dead worker had in hand is delivered by the next, with the same ID")
 def test_what_a_dead_owner_had_in_hand_is_sent_by_another(ledger: App, telling: Make) -> None:
     ask_people(ledger, 1)
@@ -178,6 +215,25 @@ def test_a_loop_that_breaks_is_started_again_and_a_channel_that_raises_stops_not
     eventually(lambda: len(channel.calls) >= 3, seconds=30)
     eventually(lambda: not undelivered(ledger), seconds=30)
     assert len(set(channel.calls)) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_sweep_starts_a_watch_that_broke_again(ledger: App, telling: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = telling(channels={}, steps=["log"], start=False)
+    broken = threading.Event()
+
+    def breaks() -> None:
+        broken.set()
+        raise SystemExit
+
+    monkeypatch.setattr(one, "_run", breaks)
+    one.start()
+    assert broken.wait(30)
+    monkeypatch.undo()
+    ask_people(ledger, 1)
+    eventually(lambda: one._watch is not None and not one._watch.is_alive())
+    one.tick()
+    eventually(lambda: not undelivered(ledger), seconds=30)
 
 
 def test_a_channel_that_is_no_longer_declared_keeps_its_queue_and_says_so(ledger: App, telling: Make) -> None:

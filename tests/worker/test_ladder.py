@@ -112,7 +112,7 @@ def test_what_somebody_looks_at_or_what_is_settled_is_told_no_further(
     assert app.get(one).outcome == ("CONFIRMED" if stop == "settle" else "UNKNOWN")
 
 
-@pytest.mark.promise("S66", part="snoozed: quiet until then, then told again and the ladder goes on")
+@pytest.mark.promise("S66")
 def test_a_snoozed_incident_is_quiet_until_then_and_goes_on(app: App, hand: MakeHand, clock: VirtualClock) -> None:
     one, _ = quarantined(app, hand)
     chosen = plan()
@@ -129,6 +129,11 @@ def test_a_snoozed_incident_is_quiet_until_then_and_goes_on(app: App, hand: Make
     clock.advance(60)
     tick(app, chosen)
     assert said(deliver(app)) == [("b", 2, 1)]  # every step was taken: the last one tells it again
+    app.acknowledge(one, actor="ana")
+    clock.advance(86_400)
+    tick(app, chosen)
+    assert deliver(app) == []
+    assert app.get(one).outcome == "UNKNOWN" and [event.type for event in app.events(one)][-3:] == ["snoozed", "snoozed", "acknowledged"]
 
 
 def test_what_was_acknowledged_can_be_snoozed_and_comes_back(app: App, hand: MakeHand, clock: VirtualClock) -> None:

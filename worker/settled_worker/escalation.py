@@ -89,6 +89,8 @@ class Escalation:
 
     def tick(self) -> Escalated:
         """Drive the ladders, fill the queues, take over from dead owners, and wake the channels that have something to send."""
+        if self._watch is not None:
+            self.start()  # whichever of the loops has broken, the watch among them
         due_us = self._due.wall_us(self.shell.clock.now())
         climbed = climb(self.shell, self.plan, due_us)
         routed = route(self.shell, self.plan, self.redact, due_us)
@@ -113,7 +115,6 @@ class Escalation:
         poll = self.shell.limits.escalation_poll_seconds if self.poll_seconds is None else self.poll_seconds
         while not self._closed.wait(poll):
             try:
-                self.start()
                 self.tick()
                 self.seen_us = self.shell.clock.monotonic_us()
             except LedgerUnavailableError as error:
