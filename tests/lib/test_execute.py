@@ -107,7 +107,7 @@ app.close()
     assert int(run(code, tmp_path / "settled.db")) >= 2
 
 
-@pytest.mark.promise("S115", part="a caller outlives its lease: its heart beats from a thread of its own")
+@pytest.mark.promise("S115")
 def test_a_caller_beats_while_its_handler_works_and_is_not_taken_over(bench: Bench, tmp_path: Path) -> None:
     extra = {"EFFECTS": str(tmp_path / "effects"), "BEAT_SECONDS": "0.05"}
     code = "import paying; paying.app.execute(paying.probed, {'invoice_id': '1', 'do': 'hang'})"
@@ -127,6 +127,7 @@ def test_a_caller_beats_while_its_handler_works_and_is_not_taken_over(bench: Ben
     op = bench.app.get("invoice:1:capture")
     assert (op.status, op.attempt_records[0]["fence"]) == (Status.OUTCOME_UNKNOWN, "process_gone")
     assert bench.types("invoice:1:capture") == ["submitted", "dispatched", "lease_lost"]
+    assert (tmp_path / "effects").read_text() == "1\n"
 
 
 def counter_moved(worker: Any, before: dict[int, Any]) -> bool:
@@ -139,8 +140,9 @@ def counter_moved(worker: Any, before: dict[int, Any]) -> bool:
     return all(read_counter(found[number]) != looks.counter for number, looks in before.items())
 
 
-@pytest.mark.promise("S116", "D23", part="the library")
-@pytest.mark.parametrize("ask", ["submit", "execute", "reconcile"])
+@pytest.mark.promise("S116")
+@pytest.mark.promise("D23", part="the library")
+@pytest.mark.parametrize("ask", ["submit", "execute", "reconcile", "op probe"])
 def test_a_dead_callers_row_needs_no_worker(bench: Bench, tmp_path: Path, ask: str) -> None:
     effects = tmp_path / "effects"
     extra = {"EFFECTS": str(effects)}
@@ -148,9 +150,18 @@ def test_a_dead_callers_row_needs_no_worker(bench: Bench, tmp_path: Path, ask: s
     for invoice in "12":
         run(code, invoice, database=bench.app.ledger.path, extra=extra, expect=73)
     code = f"""
-import paying
+import paying, subprocess, sys
 arguments = {{"invoice_id": "1", "do": "exit"}}
-op = paying.app.reconcile("invoice:1:capture") if "{ask}" == "reconcile" else paying.probed.{ask}(arguments)
+if "{ask}" == "op probe":
+    command = [sys.executable, "-m", "settled_cli.main", "op", "probe", "--app", "paying:app", "invoice:1:capture"]
+    subprocess.run(command, check=True, capture_output=True)
+asks = {{
+    "op probe": lambda: paying.app.get("invoice:1:capture"),
+    "reconcile": lambda: paying.app.reconcile("invoice:1:capture"),
+    "submit": lambda: paying.probed.submit(arguments),
+    "execute": lambda: paying.probed.execute(arguments),
+}}
+op = asks["{ask}"]()
 print(op.status, op.created, op.attempts)
 paying.app.close()
 """

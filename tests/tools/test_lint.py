@@ -58,7 +58,7 @@ def test_a_status_text_compared_outside_the_core_is_found(tmp_path: Path, path: 
     assert found(tmp_path, path, text, "status_is_compared_in_core_only") is planted
 
 
-@pytest.mark.promise("S94", part="the lint")
+@pytest.mark.promise("S95", part="the lint")
 @cases(
     ("lib/settled/execution/process.py", "import os\nos.waitpid(-1, os.WNOHANG)\n", True),
     ("worker/settled_worker/worker.py", "from os import waitpid\nwaitpid(-1, 0)\n", True),

@@ -93,10 +93,11 @@ class Expected(NamedTuple):
 def expected(cell: Cell, variant: Variant) -> Expected:
     """Say what must come of one operation. The rules of the design, written a second time and apart from it."""
     before_entry = cell.point in ("before_commit", "after_commit")
-    # Where only the worker dies its runner goes on to the end. `recorded` was answered to a living worker.
-    goes_on = cell.victim == "worker" and MODES[cell.mode] == "process" and cell.point in HELD
+    # Where only the worker dies its runner goes on to the end; but ctx.sending() that cannot be told to a worker ends it.
+    outlives = cell.victim == "worker" and MODES[cell.mode] == "process" and cell.point in HELD
+    goes_on = outlives and not (variant.announces and cell.point == "entered")
     asked = goes_on or cell.point in ("mid_request", "committed", "returned", "recorded")  # by the attempt that was hit
-    not_sent = before_entry or (variant.announces and cell.point == "entered" and not goes_on)
+    not_sent = before_entry or (variant.announces and cell.point == "entered" and not outlives)
     effects = 0 if variant.do == "never" else 1
     if not (asked or not_sent or variant.has_probe or variant.key == "kept"):
         return Expected(Status.QUARANTINED, 0, 0)  # nobody can tell, so nobody asks again

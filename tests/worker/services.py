@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from settled import App, Operation, Status
+from settled import App, LedgerUnavailableError, Operation, Status
 from settled.clock import wall_us
 from settled.core.words import SETTLED
 from settled.steps.refusing import refused_by
@@ -117,6 +117,16 @@ class Service:
                 kill(pid)
         self.process.wait(20)
 
+    def freeze(self, here: "Place") -> None:
+        """SIGSTOP at a moment at which it holds no lock of the ledger: else nobody could write, whatever they had decided."""
+        while True:
+            self.signal(signal.SIGSTOP)
+            try:
+                with here.app.ledger.write():
+                    return
+            except LedgerUnavailableError:
+                self.signal(signal.SIGCONT)
+
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
@@ -171,16 +181,16 @@ class Place:
     def submit(self, contract: str, reference: str, **arguments: Any) -> str:
         return self.app.submit(contract, {"reference": reference, **arguments}).operation_id
 
-    def settled(self, *ids: str, seconds: float = 30.0) -> list[Operation]:
+    def settled(self, *ids: str, seconds: float = 60.0) -> list[Operation]:
         """Wait until all of them are settled."""
         eventually(lambda: all(self.app.get(one).status in SETTLED for one in ids), seconds=seconds)
         return [self.app.get(one) for one in ids]
 
-    def becomes(self, operation_id: str, *statuses: Status, seconds: float = 20.0) -> Operation:
+    def becomes(self, operation_id: str, *statuses: Status, seconds: float = 60.0) -> Operation:
         eventually(lambda: self.app.get(operation_id).status in statuses, seconds=seconds, pause_seconds=0.02)
         return self.app.get(operation_id)
 
-    def marked(self, name: str, seconds: float = 20.0) -> str:
+    def marked(self, name: str, seconds: float = 60.0) -> str:
         """Wait for a mark of a handler; return its text."""
         eventually((self.marks / name).exists, seconds=seconds, pause_seconds=0.005)
         return (self.marks / name).read_text()

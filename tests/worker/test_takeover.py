@@ -7,18 +7,18 @@ import pytest
 from settled import Outcome, Status
 from tests.conftest import eventually
 from tests.lib.execution.outside import is_alive
-from tests.worker.services import ISOLATIONS, LEASE, Place, fresh
+from tests.worker.services import LEASE, Place, fresh
 
 
-@pytest.mark.promise("S90", part="isolation process and thread")
-@ISOLATIONS
+@pytest.mark.promise("S90", part="isolation process, thread and async")
+@pytest.mark.parametrize("isolation", ["process", "thread", "async"])
 def test_a_frozen_worker_that_was_overtaken_before_the_entry_calls_nothing_when_it_wakes(here: Place, isolation: str) -> None:
     references = [fresh() for _ in range(3)]
     ids = [here.submit(f"charge_{isolation}", reference) for reference in references]
     frozen = here.worker(point="hold-after-claim")
     here.marked("held")
     assert {here.app.get(one).status for one in ids} == {Status.DISPATCHED}
-    frozen.signal(signal.SIGSTOP)
+    frozen.freeze(here)
     other = here.worker(settings=LEASE)
     for op in here.settled(*ids):
         assert (op.status, op.attempts) == (Status.CONFIRMED, 2)
@@ -38,7 +38,7 @@ def test_a_worker_frozen_in_a_handler_gives_late_evidence_and_repeats_nothing(he
     one = here.submit("nap_thread", reference)
     frozen = here.worker()
     here.marked(f"entered-{reference}")
-    frozen.signal(signal.SIGSTOP)
+    frozen.freeze(here)
     other = here.worker(settings=LEASE)
     here.becomes(one, Status.QUARANTINED)  # no probe, no key: a person
     assert here.story(one)[2] == "lease_lost"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from settled import App, Status
+from settled.doorbell import ring_all
 from tests.conftest import eventually
 from tests.lib.execution.outside import is_alive
 from tests.worker.services import ISOLATIONS, Place, fresh
@@ -97,7 +98,7 @@ def test_a_locked_store_delays_no_deadline(make_place: Callable[..., Place], jou
     worker.stop()
 
 
-@pytest.mark.promise("S34", part="the doorbell is lost: polling finds the operation")
+@pytest.mark.promise("S34")
 def test_a_worker_whose_doorbell_is_gone_finds_work_by_looking(here: Place) -> None:
     worker = here.worker().ready()
     bells = [path for path in here.app.ledger.run_directory.iterdir() if path.is_fifo() or path.is_socket()]
@@ -108,3 +109,12 @@ def test_a_worker_whose_doorbell_is_gone_finds_work_by_looking(here: Place) -> N
     assert here.settled(one)[0].status is Status.CONFIRMED
     assert here.lines("lines") == {reference: 1}
     worker.stop()
+    other = here.worker().ready()
+    with here.app.engine().connect() as connection, connection.begin() as begun:
+        here.app.submit("append_thread", {"reference": (undone := fresh())}, connection=connection)
+        begun.rollback()
+    assert ring_all(here.app.ledger.run_directory) >= 1  # for nothing
+    two = here.submit("append_thread", following := fresh())
+    assert here.settled(two)[0].status is Status.CONFIRMED
+    assert here.lines("lines") == {reference: 1, following: 1} and undone not in here.lines("lines")
+    other.stop()

@@ -30,6 +30,14 @@ class Case:
     draw: float = 0.0
     held: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError for a row that no ledger can hold: on such a one nothing is decided."""
+        row = self.row
+        if type(row.status) is not Status:
+            raise TypeError(f"operation {row.operation_id!r} has the status {row.status!r}, which is no Status. Nothing was decided.")
+        if type(row.attempt) is not int or row.attempt < (row.status is Status.DISPATCHED):
+            raise ValueError(f"operation {row.operation_id!r} has the attempt {row.attempt!r}. Nothing was decided.")
+
     def event(
         self,
         kind: EventType,

@@ -154,5 +154,5 @@ def test_a_restored_attempt_is_numbered_above_any_known_and_open_beside_it() -> 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.OUTCOME_UNKNOWN])
 def test_only_an_unknown_outcome_is_escalated_by_its_age(status: Status) -> None:
     life = Life(terms())
-    facts: dict[str, Any] = {"status": status, "escalate_us": 1}
+    facts: dict[str, Any] = {"status": status, "escalate_us": 1, "attempt": 1}
     assert decide_escalation(Life(terms(), row=life.row._replace(**facts)).case) == ()

@@ -88,6 +88,47 @@ def charge_when_woken(reference: str) -> None:
     client.charge(os.environ["SHOP"], reference=reference, amount_cents=4200, currency="usd")
 
 
+async def acharge(arguments: dict[str, Any]) -> dict[str, Any]:
+    return charge(arguments)
+
+
+async def afind(arguments: dict[str, Any]) -> ProbeResult:
+    return find(arguments)
+
+
+def announce(arguments: dict[str, Any], ctx: Any) -> dict[str, Any]:
+    """Announce, then charge; a first attempt waits before or after the announcement, and says if it was refused."""
+    reference = arguments["reference"]
+    add_line("calls", reference)
+    if ctx.attempt == 1 and arguments["wait"] == "before":
+        mark(f"entered-{reference}", str(os.getpid()))
+        wait_for_mark(f"go-{reference}")
+    try:
+        ctx.sending()
+    except BaseException as error:
+        mark(f"refused-{reference}", type(error).__name__)
+        raise
+    if ctx.attempt == 1 and arguments["wait"] == "after":
+        mark(f"entered-{reference}", str(os.getpid()))
+        wait_for_mark(f"go-{reference}")
+    return client.charge(os.environ["SHOP"], reference=reference, amount_cents=4200, currency="usd")
+
+
+def stubborn(arguments: dict[str, Any]) -> list[int]:
+    """The first call ignores TERM, leaves two children that do likewise, and never ends; the next one says who of them is alive."""
+    reference = arguments["reference"]
+    add_line("calls", reference)
+    told = marks() / f"family-{reference}"
+    if told.exists():
+        return [pid for pid in map(int, told.read_text().split()) if Path(f"/proc/{pid}").exists()]
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    late = f"import signal, sys, time; signal.signal(15, signal.SIG_IGN); time.sleep(12); open({str(marks() / f'late-{reference}')!r}, 'a')"
+    children = [subprocess.Popen([sys.executable, "-c", late], start_new_session=apart) for apart in (False, True)]
+    mark(f"family-{reference}", " ".join(str(pid) for pid in (os.getpid(), *(child.pid for child in children))))
+    time.sleep(WAIT_SECONDS)
+    return []
+
+
 def find(arguments: dict[str, Any]) -> ProbeResult:
     """Ask the shop. It is complete and knows what is pending, so that its absence is terminal."""
     reference = arguments["reference"]
@@ -154,6 +195,10 @@ def declare(to: App, *, handlers: bool = True) -> None:
         named[contract(f"lose_{isolation}", isolation=isolation, **probed | {"probe_timeout": 1, "probe_attempts_max": 1})] = lose
         named[contract(f"append_{isolation}", isolation=isolation)] = append
         named[contract(f"nap_{isolation}", isolation=isolation)] = nap
+        named[contract(f"announced_{isolation}", isolation=isolation, announces_sending=True)] = announce
+    named[contract("charge_async", isolation="async", **probed | {"outcome_probe": afind})] = acharge
+    keyed = {"provider_idempotency_key": lambda a: a["reference"], "provider_idempotency_guaranteed": True}
+    named[contract("stubborn", isolation="process", timeout=6, kill_grace=0.5, **keyed)] = stubborn
     named[contract("short_thread", isolation="thread", timeout=0.1)] = nap
     named[contract("short_process", isolation="process", timeout=1, kill_grace=0.5)] = nap
     named[contract("nap_async", isolation="async")] = anap
