@@ -22,9 +22,9 @@ class Log:
     """The worker's own log, where an alert on the log finds it."""
 
     def send(self, message: Message) -> None:
-        """Write one line at level error, a test at info."""
+        """Write one line at level error, a test at warning."""
         facts = dict(message.facts())
-        say = log.info if facts["kind"] == "test" else log.error
+        say = log.warning if facts["kind"] == "test" else log.error
         facts["notification"] = facts.pop("kind")
         say("incident.notified", **facts)
 
