@@ -67,7 +67,7 @@ def test_status_shows_what_was_told_to_nobody(terminal: Terminal, waiting: str, 
     assert status["incidents_open"] == 1
     (queue,) = status["escalations_undelivered"]
     assert (queue["channel"], queue["undelivered"]) == ("(no worker has looked)", 1)
-    assert "open incidents" in terminal("status").out
+    assert "incidents: 1 open, 1 notifications UNDELIVERED" in terminal("status").out
     monkeypatch.setenv("SETTLED_HEALTH__OLDEST_UNDELIVERED_SECONDS", "0.001")
     problems = json.loads(terminal("-o", "json", "health").out)["problems"]
     assert any("no worker has routed 1 notifications undelivered" in one for one in problems)
