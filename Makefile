@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model bench matrix kills soak clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model compare bench matrix kills soak clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -71,6 +71,15 @@ kills: $(VENV)/.test  ## ten thousand attempts under random kills, and count wha
 soak: $(VENV)/.test  ## load under kills, freezes, full disks and long readers, counted at the destination; SECONDS=1800 for long
 	$(BIN)/python -m tests.soak.run --seconds $(or $(SECONDS),60)
 
+# In an environment of its own: what it is compared with brings its own libraries.
+.venv-compare/.done: pyproject.toml
+	test -x .venv-compare/bin/python || $(PYTHON) -m venv .venv-compare
+	.venv-compare/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,compare]'
+	@touch $@
+
+compare: .venv-compare/.done  ## play the same crashes on other systems, and write docs/compare.md
+	.venv-compare/bin/python -m tests.compare.run --write
+
 clean:  ## remove what the commands above made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-compare .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
