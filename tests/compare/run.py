@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Final
 
 from rich.console import Console
@@ -76,7 +77,7 @@ def tell_all(systems: Sequence[System], stories: Sequence[str], progress: Progre
                 with tempfile.TemporaryDirectory() as folder:
                     try:
                         told.append(tell(system, story, key=key, folder=Path(folder)))
-                    except (RuntimeError, OSError) as error:
+                    except (RuntimeError, OSError, TimeoutExpired) as error:
                         left_out.append(f"{system.name}, {story}: not played, {error}")
                 progress.advance(task)
     return told, left_out
@@ -138,7 +139,7 @@ def page(told: Sequence[Told], left_out: Sequence[str], came: Sequence[Came], se
         f"Six policies against five faults, {came[0].episodes} seeded episodes each (seed {seed}), in virtual time, at a destination that "
         "is counted. Each cell: **two effects / no effect and nobody told / left to a person**. The policies of settled are its own worker "
         "over a real ledger. `settled, neither` never guesses: it asks a person each time. The key of this destination is known from its "
-        f"commit on and forgotten {WINDOW_SECONDS:.0f} seconds later. settled's handlers run in threads here, where a finite window is never "
+        f"commit on and forgotten {WINDOW_SECONDS:.0f} seconds later. settled's handlers run in threads here, where no finite window is "
         "trusted: its key changes nothing, and its probe decides.",
         markdown(["fault", "what happens"], [[name, what] for name, what in FAULTS.items()]),
         markdown(["policy", *FAULTS], policy_rows(came)),

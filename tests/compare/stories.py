@@ -19,6 +19,7 @@ from tests.compare.postgres import postgres
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMMITTED_SECONDS_MAX: Final = 40.0
+CALL_SECONDS_MAX: Final = 180.0
 HUNG_SECONDS: Final = 8.0
 HANG_SECONDS: Final = 10.0
 SETTLED_SECONDS_MAX: Final = 40.0
@@ -92,7 +93,7 @@ class Stage:
         self._log = (folder / "log").open("ab")
 
     def call(self, role: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(self._command(role), env=self.environment, capture_output=True, timeout=60, cwd=ROOT)
+        return subprocess.run(self._command(role), env=self.environment, capture_output=True, timeout=CALL_SECONDS_MAX, cwd=ROOT)
 
     def start(self, role: str = "work") -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
