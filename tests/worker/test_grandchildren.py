@@ -11,6 +11,8 @@ from tests.lib.execution.groups import handed_group
 from tests.lib.execution.outside import is_alive, kill
 from tests.worker.services import LEASE, Place, Service, fresh
 
+pytestmark = pytest.mark.timeout(300)  # many real starts; on a busy machine each takes its time
+
 Leave = Callable[..., tuple[str, str, int]]
 KINDS = pytest.mark.parametrize("kind", ["forked", "execd"])
 

@@ -25,6 +25,7 @@ SLICE = [
 ]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.promise("P46", "S40", "P73", part="the crash matrix: no second effect, none lost, no row stuck")
 @pytest.mark.parametrize("cell", SLICE, ids=lambda cell: cell.name)
 def test_killed_there_each_operation_ends_as_the_table_says(cell: Cell, tmp_path: Path) -> None:

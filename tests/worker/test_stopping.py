@@ -8,6 +8,8 @@ from settled import Status
 from tests.lib.execution.outside import is_alive, kill
 from tests.worker.services import ISOLATIONS, LEASE, Place, fresh
 
+pytestmark = pytest.mark.timeout(300)  # many real starts; on a busy machine each takes its time
+
 
 @pytest.mark.promise("S40", "P48")
 def test_a_stubborn_handler_is_gone_with_its_children_before_anything_else_happens(here: Place) -> None:
