@@ -26,7 +26,7 @@ from settled.testing import ProviderClient, ProviderRejected, running_provider
 
 HERE = Path(__file__).resolve().parent
 SETTLED = [sys.executable, "-c", "from settled_cli.main import main; main()"]  # the command `settled`, wherever its script is
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 120.0
 app = App()  # which ledger: SETTLED_DATABASE
 
 

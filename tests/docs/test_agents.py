@@ -18,7 +18,7 @@ def run(tmp_path: Path, code: str) -> str:
     (tmp_path / "quick.py").write_text(code, encoding="utf-8")
     path = os.pathsep.join(str(ROOT / top) for top in ("lib", "worker", "cli"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SETTLED_")} | {"PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "quick.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "quick.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

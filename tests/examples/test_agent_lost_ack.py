@@ -15,9 +15,10 @@ def run_example(*options: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SETTLED_")}
     environment["PYTHONPATH"] = os.pathsep.join(str(ROOT / floor) for floor in ("lib", "worker", "cli"))
     command = [sys.executable, str(ROOT / "examples/agent_lost_ack.py"), *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=115)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.promise("P84")
 @pytest.mark.promise("P76", part="real processes, killed before the answer")
 def test_a_run_that_lost_its_answer_and_its_processes_completes_with_one_payment() -> None:
@@ -29,6 +30,7 @@ def test_a_run_that_lost_its_answer_and_its_processes_completes_with_one_payment
     assert told.groups() == ("completed", "['invoice:1042:payment', 'invoice:1042:payment']", "1")
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.promise("P84")
 def test_the_example_fails_when_the_provider_itself_commits_twice() -> None:
     ended = run_example("--provider-commits-twice")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lib.apps.bench import Bench, run
+from tests.lib.apps.bench import Bench, spawn
 
 PROGRAM = """
 import os, sys
@@ -64,10 +64,14 @@ for owner, name, number, when in POINTS:
 """
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.promise("P76", part="killed before and after each write of a run, and resumed")
 def test_a_run_that_is_killed_at_any_of_its_writes_is_resumed_to_one_effect(tmp_path: Path) -> None:
     for bench in Bench.opened(tmp_path):
-        said = run(PROGRAM, database=bench.app.ledger.path, extra={"RUNNING_OUTBOX": str(tmp_path / "outbox.txt")}).splitlines()
+        program = spawn(PROGRAM, database=bench.app.ledger.path, extra={"RUNNING_OUTBOX": str(tmp_path / "outbox.txt")})
+        out, err = program.communicate(timeout=280)
+        assert program.returncode == 0, err
+        said = out.splitlines()
         ends = {line.split()[0]: line.split()[1:] for line in said if "exits" not in line}
         exits = {line.split()[0]: line.split()[2:] for line in said if "exits" in line}
         assert len(exits) == 10
