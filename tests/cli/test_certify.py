@@ -8,14 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.cli.conftest import Terminal
 from tests.cli.terminal import Ended, run_process
 
 APPS = Path(__file__).parents[1] / "worker" / "testing" / "apps"
 NARROW = ("--point", "none", "--host", "none", "--trouble", "none", "--trouble", "answer lost")
 
 
-def certify(folder: Path, *arguments: str, **more: str) -> Ended:
-    return run_process(APPS, "certify", *arguments, seconds=110, more=more)
+def certify(*arguments: str) -> Ended:
+    return run_process(APPS, "certify", *arguments, seconds=110)
 
 
 class Page(HTMLParser):
@@ -43,7 +44,7 @@ class Page(HTMLParser):
 def test_a_false_contract_ends_with_1_and_its_page_json_and_junit_name_the_claim(tmp_path: Path) -> None:
     made = tmp_path / "made"
     outputs = [word for name in ("c.html", "c.json", "c.xml", "c.txt") for word in ("--output", str(made / name))]
-    ended = certify(tmp_path, "claims:false_guarantee", *NARROW, *outputs)
+    ended = certify("claims:false_guarantee", *NARROW, *outputs)
     assert ended.code == 1, ended
     assert ended.out.endswith("UNSAFE UNDER TESTED CONDITIONS\n") and "Traceback" not in ended.err
     assert re.search(r"1 of 1 rounds", ended.err)
@@ -60,8 +61,8 @@ def test_a_false_contract_ends_with_1_and_its_page_json_and_junit_name_the_claim
 
 
 @pytest.mark.promise("S76", part="an honest contract in process isolation: exit 0")
-def test_an_honest_contract_in_processes_of_its_own_ends_with_0(tmp_path: Path) -> None:
-    ended = certify(tmp_path, "claims:honest_process", "--sandbox", "claims:sandbox", *NARROW)
+def test_an_honest_contract_in_processes_of_its_own_ends_with_0() -> None:
+    ended = certify("claims:honest_process", "--sandbox", "claims:sandbox", *NARROW)
     assert ended.code == 0, ended
     assert ended.out.endswith("\nSAFE UNDER TESTED CONDITIONS\n")
 
@@ -82,8 +83,9 @@ def test_an_honest_contract_in_processes_of_its_own_ends_with_0(tmp_path: Path) 
     ],
 )
 def test_what_cannot_be_certified_gets_one_sentence_and_starts_nothing(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
-    ended = certify(tmp_path, *arguments)
+    monkeypatch.chdir(APPS)
+    ended = terminal("certify", *arguments)
     assert (ended.code, ended.out) == (code, ""), ended
     assert words in ended.err and "Traceback" not in ended.err
