@@ -11,6 +11,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,7 +30,6 @@ from settled.core.words import SETTLED
 from settled.store.audit import verify
 from settled.store.creation import create_ledger
 from settled_cli.demo.launch import running_shop
-from tests.conftest import eventually
 from tests.lib.children import Child
 from tests.soak.small_disk import Disk, small_disk
 from tests.worker.apps import effects
@@ -133,8 +133,8 @@ class Soak:
     def stop(self) -> None:
         """SIGTERM: it drains and leaves."""
         self.other.signal(signal.SIGTERM)
-        with suppress(Exception):
-            self.other.ended(20)
+        with suppress(subprocess.TimeoutExpired):
+            self.other.ended(60)
         self.other.kill()
         self.other = self.start()
 
@@ -147,7 +147,7 @@ class Soak:
     def read_long(self) -> None:
         """A reader that keeps its snapshot, so that the log cannot start anew."""
         with Child(READER, self.place.database) as child:
-            assert child.hear() == "reads"
+            child.hear(seconds=60)
             self.rest(3, 6)
 
     def rest(self, least: float, most: float) -> None:
@@ -157,8 +157,7 @@ class Soak:
         """Start a worker; on a full disk it may need more than one try, as under a service manager."""
         while True:
             worker = self.place.worker(settings=SETTINGS)
-            with suppress(AssertionError):
-                eventually(partial(self.has_begun, worker), seconds=30)
+            came_true(partial(self.has_begun, worker), seconds=60)
             if worker.process.poll() is None:
                 return worker
             self.done["starts repeated"] += 1
@@ -213,11 +212,16 @@ class Soak:
         self.disk.free()
         self.submit_owed()
         say(f"load ended with {len(self.ids)} operations; waiting until all are settled")
-        with suppress(AssertionError):
-            eventually(lambda: not self.unsettled(), seconds=SETTLE_SECONDS, pause_seconds=0.5)
+        came_true(lambda: not self.unsettled(), seconds=SETTLE_SECONDS)
         return self.counted()
 
     def unsettled(self) -> int:
+        """Count what waits, for whatever: 1 where the store does not answer."""
+        with suppress(LedgerUnavailableError):
+            return self.count_unsettled()
+        return 1
+
+    def count_unsettled(self) -> int:
         with self.app.ledger.read() as transaction:
             settled = ", ".join(f"'{status.value}'" for status in SETTLED)
             return int(transaction.cursor.execute(f"SELECT count(*) FROM operation WHERE status NOT IN ({settled})").fetchone()[0])
@@ -295,6 +299,14 @@ def soak(folder: Path, *, seconds: float, seed: int, rate: float) -> dict[str, A
                 with suppress(ProcessLookupError):
                     service.signal(signal.SIGCONT)
             run.place.close()
+
+
+def came_true(condition: Callable[[], bool], *, seconds: float) -> bool:
+    """Wait for a condition, and go on without it: what did not come true is counted in the end."""
+    until = time.monotonic() + seconds
+    while not (true := condition()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return true
 
 
 def say(text: str) -> None:

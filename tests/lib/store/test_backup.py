@@ -19,7 +19,7 @@ from tests.lib.store.ledgers import monotonic_us, new_ledger, settle, submit
 STAMP = "20261130T124238Z"
 
 
-@pytest.mark.promise("S28", part="under 4 writers: the copy is sound and holds what was committed before; a file that is there stays")
+@pytest.mark.promise("S28")
 @pytest.mark.parametrize("journal", ["wal", "delete"])
 def test_a_backup_beside_four_writers_holds_all_that_was_committed_before_it(tmp_path: Path, journal: Journal) -> None:
     ledger = new_ledger(tmp_path, journal=journal)
@@ -60,6 +60,10 @@ def test_a_backup_beside_four_writers_holds_all_that_was_committed_before_it(tmp
             assert all(find_row(transaction, one) is not None for one in before)
         assert copy.misplaced  # a copy is not the ledger: nothing is dispatched from it
         copy.close()
+        with pytest.raises(BackupRefusedError) as refused:
+            back_up(ledger, made.path, stamp=STAMP)
+        assert refused.value.exit_code == 4
+        assert made.path.stat().st_size == made.size_bytes
     assert [one for one in os.listdir(tmp_path) if one.endswith(".part") or ".part-" in one] == []
     ledger.close()
 
