@@ -164,7 +164,7 @@ def test_every_kind_is_told_through_every_channel_although_one_is_down_at_first(
         eventually(lambda: got.exists() and len(got.read_text().splitlines()) == len(found), seconds=60)
         eventually(lambda: len(box.mails) == len(found), seconds=60)
         eventually(lambda: len(set(hook.ids)) == len(found), seconds=60)
-        assert {each.channel for each in undelivered(ledger)} == {"hook"}
+        eventually(lambda: {each.channel for each in undelivered(ledger)} == {"hook"}, seconds=60)
         hook.manner = "ok"
         eventually(lambda: not undelivered(ledger), seconds=90)
         logged = [record.getMessage() for record in caplog.records if "incident.notified" in record.getMessage()]
