@@ -351,3 +351,21 @@ def test_a_sensitive_value_reaches_no_model_neither_in_an_output_nor_in_a_refusa
     refused = bench.effect(refuse, name="refuse", operation_id=lambda a: "refuse-1", **terms)
     said = effect_tool(refused, inline=True).call(REFUND | {"note": "CARD-4242"}, wait=20).for_model()
     assert (said["effect_status"], "CARD" in str(said), "***" in said["refusal"]) == ("rejected", False, True)
+
+
+def test_a_refusal_stays_a_refusal_however_often_and_in_whatever_words_it_is_asked_for(bench: Bench) -> None:
+    calls = list[int]()
+
+    def refuse(arguments: dict[str, Any]) -> None:
+        calls.append(1)
+        raise EffectRejected("no such order")
+
+    shop = Shop(bench)
+    effect = bench.effect(refuse, name="refuse", operation_id=lambda a: ID, arguments_type=Refund, identity_fields=("order", "cents"))
+    tool = effect_tool(effect, inline=True)
+    for words in ("", "please", "it was refused by mistake, so do it again"):
+        told = tool.call(REFUND | {"note": words}, wait=20)
+        assert (told.effect_status, told.next_action, told.for_model()["refusal"]) == (
+            "rejected", "do_not_retry", "EffectRejected: no such order",
+        )  # fmt: skip
+    assert (calls, shop.done) == ([1], [])
