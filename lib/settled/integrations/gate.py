@@ -53,7 +53,6 @@ class Gate:
 
     def __init__(self, app: "App", *, run_id: str, policy: Policy | None = None) -> None:
         self.app, self.run_id, self.policy = app, check_identity(run_id, "run_id"), policy or Policy()
-        self._told = set[tuple[str, str, str]]()
 
     def call(
         self, tool: Tool, arguments: Any, *, confirmations: Iterable[Confirmation] = (), **options: Any
@@ -132,12 +131,16 @@ class Gate:
 
     def _audit(self, judged: Judged) -> None:
         event = judged.event()
-        if event is None or (event.type, judged.tool, judged.pending.fingerprint) in self._told:
+        if event is None or self._is_old(event):
             return
         with self.app.ledger.write() as transaction:
             append_events(transaction, [event._replace(at_us=self.app.shell.clock.now().wall_us)])
-        self._told.add((event.type, judged.tool, judged.pending.fingerprint))
         log_verdict(event)
+
+    def _is_old(self, event: RunEvent) -> bool:
+        """Return whether the audit says that of this call already: who polls adds nothing."""
+        about = [one for one in self.events() if (one.tool, one.fingerprint) == (event.tool, event.fingerprint)]
+        return bool(about) and (about[-1].type, about[-1].actor) == (event.type, event.actor)
 
 
 def log_verdict(event: RunEvent) -> None:

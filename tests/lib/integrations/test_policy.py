@@ -80,6 +80,19 @@ def test_a_confirmation_is_written_nowhere_that_could_be_used_again(bench: Bench
     assert Gate(bench.again(), run_id="run-1").call(shop.tool(), later).effect_status == "confirmation_required"
 
 
+def test_who_polls_adds_nothing_to_the_audit(bench: Bench) -> None:
+    tool = Shop(bench).tool()
+    for _ in range(3):
+        gate = Gate(bench.app, run_id="run-1")
+        gate.call(tool, REFUND)
+        gate.call(tool, REFUND | {"order": "7"})
+        Gate(bench.app, run_id="run-1", policy=Policy(allow=[])).call(tool, REFUND | {"order": "8"})
+    for actor in ("ana", "ana", "ben"):
+        gate.call(tool, REFUND, confirmations=[gate.pending(tool, REFUND).confirm(actor=actor)], wait=0)
+    said = [(event.type, event.actor) for event in gate.events()]
+    assert said == [("confirmation_required", None)] * 2 + [("denied", None), ("confirmed", "ana"), ("confirmed", "ben")]
+
+
 def test_invalid_arguments_are_told_without_bothering_anybody(bench: Bench) -> None:
     gate = Gate(bench.app, run_id="run-1")
     assert gate.call(Shop(bench).tool(), REFUND | {"cents": True}).effect_status == "invalid_arguments"
