@@ -259,3 +259,34 @@ def test_a_backup_of_a_backup_is_the_same_ledger(terminal: Terminal, app: App) -
     assert audit.verify(copy) == []
     copy.close()
     assert json.loads(terminal("-o", "json", "audit", "head").out)["head"] == first["head"]
+
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.promise("S29", part="the command line: a new key, the settings, rekey, and who has no key")
+def test_people_make_a_key_encrypt_what_is_stored_and_see_who_has_no_key(terminal: Terminal, app: App) -> None:
+    app.execute("pay", {"n": 1, "note": "MARKER-1"})
+    app.close()
+    assert terminal("db", "rekey").code == 4
+    made = terminal("db", "new-key", "2026-11")
+    assert made.code == 0 and made.out.startswith("2026-11:")
+    Path("keys").write_text(made.out)
+    Path("keys").chmod(0o600)
+    Path("settled.toml").write_text('[encryption]\nkeys_file = "keys"\n')
+    assert terminal.json("db", "rekey") == {"key": "2026-11", "examined": 2, "encrypted": 2}
+    assert terminal.json("db", "rekey")["encrypted"] == 0
+    assert terminal("db", "check").code == 0
+    assert terminal.json("op", "show", "pay:1")["output"] == {"paid": 1}
+    terminal("db", "checkpoint")
+    assert b"MARKER-1" not in Path("settled.db").read_bytes()
+    assert made.out.strip().partition(":")[2] not in terminal("config", "show").out
+    Path("settled.toml").unlink()
+    shown = terminal.json("op", "show", "pay:1")
+    assert (shown["status"], shown["has_output"]) == ("confirmed", False) and "2026-11" in shown["unreadable"]
+    found = terminal("db", "check")
+    assert found.code == 1 and "2026-11" in found.out
+    assert terminal("db", "new-key", "a:b").code == 78
+    Path("settled.toml").write_text('[encryption]\nkeys_file = "keys"\n')
+    Path("keys").chmod(0o644)
+    assert terminal("op", "show", "pay:1").code == 78
