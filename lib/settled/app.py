@@ -526,12 +526,8 @@ class App:
 
     def _store(self, orders: Sequence[Order]) -> "builtins.list[Operation]":
         shell = self.shell
-        try:
-            with shell.ledger.write() as transaction:
-                stored = store_orders(shell, transaction, orders, self._clock.now())
-        except BaseException:
-            shell.forget_uncommitted()
-            raise
+        now = self._clock.now()
+        stored = shell.ledger.together.write(lambda transaction: store_orders(shell, transaction, orders, now), shell.forget_uncommitted)
         if any(one.created for one in stored):
             self._ring()
         for one in stored:

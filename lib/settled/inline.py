@@ -91,9 +91,9 @@ class Inline:
             self._owing.settle()
         now = self._shell.clock.now()
         with self._room:
-            taken = self._take(lambda transaction: store_orders(self._shell, transaction, [order], now)[0], now)
+            taken = self._take(lambda transaction: store_orders(self._shell, transaction, [order], now)[0], now, order)
             if taken.claimed is not None:
-                return self._run(taken, now)
+                return self._run(taken, now, order)
         if taken.stored.created:
             return show.after_submit(self._shell, taken.stored)
         return self._known(order)
@@ -141,21 +141,25 @@ class Inline:
 
     # ------------------------------------------------------------------ claim and run
 
-    def _take(self, find: Callable[[Transaction], Stored], now: Moment) -> "_Taken":
+    def _take(self, find: Callable[[Transaction], Stored], now: Moment, order: Order) -> "_Taken":
         """Find or store the operation and claim it where it may be dispatched now, in one transaction, its slot written first."""
-        presence, slot, claimed = self._present(), None, None
-        try:
-            with self._shell.ledger.write() as transaction:
-                stored = find(transaction)
-                claimed = self._claim(transaction, stored.row, now)
-                if claimed is not None:
-                    slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
-        except BaseException:
+        presence = self._present()
+        slots: list[tuple[int, int, int]] = []
+
+        def take(transaction: Transaction) -> _Taken:
+            stored = find(transaction)
+            claimed, slot = self._claim(transaction, stored, now, order), None
+            if claimed is not None:
+                slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
+                slots.append((slot, claimed.row.id, claimed.row.attempt))
+            return _Taken(stored, claimed, slot)
+
+        def undone() -> None:
             self._shell.forget_uncommitted()
-            if slot is not None and claimed is not None:
-                presence.give_slot(slot, claimed.row.id, claimed.row.attempt)
-            raise
-        return _Taken(stored, claimed, slot)
+            for each in slots:
+                presence.give_slot(*each)
+
+        return self._shell.ledger.together.write(take, undone)
 
     def _check_runnable(self, order: Order) -> None:
         contract = order.contract
@@ -171,8 +175,9 @@ class Inline:
                     f"Put it into a module, or declare isolation='thread'"
                 )
 
-    def _claim(self, transaction: Transaction, row: Row, now: Moment) -> Claimed | None:
+    def _claim(self, transaction: Transaction, stored: Stored, now: Moment, order: Order) -> Claimed | None:
         """Claim the row where it is due, held by nothing, and within its contract's concurrency."""
+        row = stored.row
         if row.status is not Status.PREPARED or row.reason is not None or not row.derived:
             return None
         if row.due_us is not None and row.due_us > now.wall_us:
@@ -188,22 +193,30 @@ class Inline:
         rate = terms.terms.rate_limit
         if rate is not None and starts_allowed(transaction, row.contract, rate, now, 1) < 1:
             return None
-        stored = read_payload(transaction, row.id, ARGUMENTS)
         assert self._presence is not None
-        assert stored is not None
-        claimed = claim_one(self._shell, transaction, self._presence.id, row, self._shell.codec.decode(stored), now)
+        arguments = order.arguments if stored.created else self._arguments(transaction, row)
+        claimed = claim_one(self._shell, transaction, self._presence.id, row, arguments, now)
         if claimed is not None:
             note_starts(self._shell, transaction, [row.contract], now)
         return claimed
 
-    def _run(self, taken: "_Taken", now: Moment) -> Operation:
+    def _arguments(self, transaction: Transaction, row: Row) -> str:
+        body = read_payload(transaction, row.id, ARGUMENTS)
+        assert body is not None
+        return self._shell.codec.decode(body)
+
+    def _run(self, taken: "_Taken", now: Moment, order: Order) -> Operation:
         claimed, slot, created = taken.claimed, taken.slot, taken.stored.created
         assert claimed is not None
         job = handler_job(claimed, slot, now, self._shell.limits)
         ran = self._calls.run(self._executing(), job, lambda: self._stop_wanted(job))
-        row = self._owing.record(Ended(claimed.row, ran.report, by_person=ran.by_person), slot)
+        ended = self._owing.record(Ended(claimed.row, ran.report, by_person=ran.by_person), slot)
         if ran.interrupt is not None:
             raise ran.interrupt
+        row, events = ended.row, (*taken.stored.events, *claimed.events, *ended.events)
+        knows_all = created and row.sequence == len(events) and not claimed.terms.sensitive_fields
+        if knows_all and row.status is Status.CONFIRMED:
+            return show.known_snapshot(row, events, ran.report.output, order.metadata)
         try:
             with self._shell.ledger.read() as transaction:
                 return show.full_snapshot(self._shell, transaction, row, created=created)
@@ -230,9 +243,9 @@ class Inline:
         if row.status is Status.PREPARED and row.attempt:
             now = self._shell.clock.now()
             with self._room:
-                taken = self._take(lambda transaction: Stored(must_find(transaction, order.operation_id), False), now)
+                taken = self._take(lambda transaction: Stored(must_find(transaction, order.operation_id), False), now, order)
                 if taken.claimed is not None:
-                    return self._run(taken, now)
+                    return self._run(taken, now, order)
         return self._app.get(order.operation_id)
 
     def _ask(self, row: Row) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from settled.core.case import Case
 from settled.core.decide_claim import Claim, decide_claim
+from settled.core.fold import Event
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.terms import Terms
@@ -28,6 +29,7 @@ class Claimed(NamedTuple):
     arguments: str
     terms: Terms
     enter_by_boot_us: int | None
+    events: tuple[Event, ...] = ()
 
 
 def claim_due(
@@ -76,14 +78,14 @@ def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arg
     if shell.ledger.misplaced:
         return None
     terms = shell.terms_here(row.contract)
-    case: Case = shell.full_case(transaction, row, now)
+    case: Case = shell.full_case(transaction, row, now) if row.attempt else shell.plain_case(transaction, row, now)
     claim = decide_claim(case, worker, shell.keep_terms(transaction, terms))
     if not claim.events:  # paused: it waits as it is
         return None
     done = record(transaction, [Move(row, claim.events)])[0]
     if done.row is None or not claim.dispatches:
         return None
-    return Claimed(done.row, arguments, terms, claim.enter_by_boot_us)
+    return Claimed(done.row, arguments, terms, claim.enter_by_boot_us, claim.events)
 
 
 def open_contracts(shell: Shell, transaction: Transaction, refuses: Refuses | None = None) -> list[str]:

@@ -14,7 +14,7 @@ from settled.core.row import Row
 from settled.execution.job import Kind, Report
 from settled.shell import Shell
 from settled.steps import show
-from settled.steps.ends import Ended, record_ends
+from settled.steps.ends import Ended, Settled, record_ends
 from settled.steps.reconcile import record_answer
 from settled.store.reads import read_row
 
@@ -36,11 +36,11 @@ class Owing:
         self._owed: list[_Owed] = []
         self._settling = threading.Lock()
 
-    def record(self, ended: Ended, slot: int | None) -> Row:
+    def record(self, ended: Ended, slot: int | None) -> Settled:
         """Record an end, and try again for a while. Raises LedgerUnavailableError with what was observed; it is owed then."""
         for tried in range(1, TRIES_MAX + 1):
             try:
-                row = self._record(ended)
+                settled = self._record(ended)
                 break
             except LedgerUnavailableError as error:
                 if tried == TRIES_MAX:
@@ -52,7 +52,7 @@ class Owing:
                 raise
         if slot is not None:
             self._give_slot(slot, ended.row.id, ended.row.attempt)
-        return row
+        return settled
 
     def take_late(self, report: Report) -> None:
         """Record what a handler said after it was given up, or after its caller had gone."""
@@ -90,9 +90,9 @@ class Owing:
                 if first.slot is not None:
                     self._give_slot(first.slot, first.row, first.attempt)
 
-    def _record(self, ended: Ended) -> Row:
-        with self._shell.ledger.write() as transaction:
-            return record_ends(self._shell, transaction, [ended], self._shell.clock.now())[0].row
+    def _record(self, ended: Ended) -> Settled:
+        now = self._shell.clock.now()
+        return self._shell.ledger.together.write(lambda written: record_ends(self._shell, written, [ended], now)[0], _nothing)
 
     def _record_answer(self, report: Report, worker: int) -> None:
         with self._shell.ledger.write() as transaction:
@@ -102,6 +102,10 @@ class Owing:
         with self._shell.ledger.write() as transaction:
             row = read_row(transaction, report.job.row)
             return record_ends(self._shell, transaction, [Ended(row, report)], self._shell.clock.now())[0].row
+
+
+def _nothing() -> None:
+    """There is nothing to take back: what is not recorded stays owed."""
 
 
 def not_read_back(row: Row, report: Report, error: LedgerUnavailableError) -> LedgerUnavailableError:

@@ -1,13 +1,14 @@
 """Read operations for callers: snapshots, lists, events."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from settled.core.errors import LedgerStateError, PayloadKeyError
+from settled.core.fold import Event
 from settled.core.history import fold_history
 from settled.core.row import Row
 from settled.core.words import SETTLED, Status
@@ -60,6 +61,12 @@ def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: 
         reconciling=probe_owner(transaction, row.id) is not None,
         paused=read_paused(transaction),
     )
+
+
+def known_snapshot(row: Row, events: Sequence[Event], output_text: str | None, metadata_text: str | None) -> Operation:
+    """Return the snapshot of a row that this call has made and settled, from what it wrote itself: nothing need be read again."""
+    output = None if row.output_part is None else output_text
+    return snapshot(row, created=True, history=fold_history(events), output_text=output, metadata_text=metadata_text)
 
 
 def after_submit(shell: Shell, stored: Stored, within: Transaction | None = None) -> Operation:

@@ -135,7 +135,7 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
         row = record(transaction, [Move(row, [held])])[0].row or row
     if row.provider_reference is not None:
         row = attach_waiting(shell, transaction, row, now)
-    return Stored(row, True)
+    return stored._replace(row=row)
 
 
 def deadline_of(shell: Shell, order: Order, now: Moment, known_us: int | None = None) -> int | None:

@@ -24,6 +24,7 @@ from settled.store.prepared import Statements
 from settled.store.revisions import check_revision
 from settled.store.scope import Connections, Scope
 from settled.store.sqlite_library import sqlite_module
+from settled.store.together import Together
 from settled.store.transaction import NO_LIMITS, Transaction
 from settled.store.turnstile import Turnstile
 
@@ -45,6 +46,7 @@ class Ledger:
         self._pid = 0
         self._meta: dict[str, str] = {}
         self._misplaced: tuple[str, ...] = ()
+        self.together = Together(self)
         drop_after_fork(self)
 
     @property
@@ -168,6 +170,7 @@ _forked: "weakref.WeakSet[Ledger]" = weakref.WeakSet()
 def _after_fork() -> None:
     for ledger in list(_forked):
         ledger._lock = threading.Lock()
+        ledger.together = Together(ledger)
         ledger._abandon()
 
 

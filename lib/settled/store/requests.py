@@ -61,10 +61,11 @@ class Request(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The row, and whether this call made it."""
+    """The row, whether this call made it, and the events by which it did."""
 
     row: Row
     created: bool
+    events: tuple[Event, ...] = ()
 
 
 def store_request(transaction: Transaction, request: Request, at_us: int) -> Stored:
@@ -86,7 +87,7 @@ def store_request(transaction: Transaction, request: Request, at_us: int) -> Sto
     transaction.statements[insert_payload].run_rows(transaction.cursor, PAYLOAD_COLUMNS, payloads)
     transaction.sealing.add([chain], at_us)
     transaction.sealing.count(row.contract, row.status.value, 1)
-    return Stored(row, True)
+    return Stored(row, True, (happened,))
 
 
 def _submission(request: Request) -> dict[str, str]:

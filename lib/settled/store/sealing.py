@@ -48,6 +48,15 @@ class Sealing:
         key = (contract, status)
         self._counts[key] = self._counts.get(key, 0) + change
 
+    def mark(self) -> tuple[int, int, dict[tuple[str, str], int]]:
+        """Return where this stands, for `back_to`."""
+        return len(self._hashes), self._at_us, dict(self._counts)
+
+    def back_to(self, mark: tuple[int, int, dict[tuple[str, str], int]]) -> None:
+        """Forget what was covered and counted since `mark`, where it was rolled back."""
+        events, self._at_us, self._counts = mark
+        del self._hashes[events:]
+
     def finish(self, cursor: Any, statements: Statements) -> None:
         """Write the seal and the tally; nothing where nothing was written."""
         if self._hashes:
