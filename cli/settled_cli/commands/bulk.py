@@ -87,11 +87,15 @@ def _decide_all(ctx: click.Context, said: dict[str, Any], decide: Callable[[App,
     if not found or not asked:
         _count(invocation, found, code)
         return
+    named = said["yes"] or said["selection"] is not None
+    if named:
+        _check_selection(found, code, said["selection"])
     facts = {
         **who_and_why(said["actor"], said["reason"]),
         "evidence_reference": required(said["evidence_reference"], "--evidence-reference", "Where is the evidence kept?"),
     }
-    _check_count(found, code, said)
+    if not named:
+        _ask_count(found)
     ended = [_decide_one(app, one, facts, decide) for one in found]
     emit(invocation, ended, _DONE)
     ctx.exit(0 if all(one["done"] for one in ended) else Refused.exit_code)
@@ -111,14 +115,16 @@ def _count(invocation: Invocation, found: Sequence[Waiting], code: str) -> None:
     say(f"{len(found)} operations are selected. Nothing was changed. To decide exactly these: --yes --selection {code}")
 
 
-def _check_count(found: Sequence[Waiting], code: str, said: dict[str, Any]) -> None:
-    """Raise unless the person names what was counted: the code, or at a terminal the typed count of what is shown now."""
-    if said["selection"] is not None or said["yes"]:
-        if said["selection"] is None:
-            raise click.UsageError(f"--selection is missing: {len(found)} are selected now, {code}. Nothing was changed")
-        if said["selection"] != code:
-            raise Refused(f"the selection is now {code}, not {said['selection']}. Nothing was changed. Count again without --yes")
-        return
+def _check_selection(found: Sequence[Waiting], code: str, given: str | None) -> None:
+    """Raise unless the person names exactly what is selected now, before anything is asked."""
+    if given is None:
+        raise click.UsageError(f"--selection is missing: {len(found)} are selected now, {code}. Nothing was changed")
+    if given != code:
+        raise Refused(f"the selection is now {code}, not {given}. Nothing was changed. Count again without --yes")
+
+
+def _ask_count(found: Sequence[Waiting]) -> None:
+    """Show what is selected, and raise UsageError unless its count is typed."""
     show_table([waiting_row(one) for one in found], WAITING)
     typed = ask(f"To decide all of these, type how many they are ({len(found)}):")
     if typed != str(len(found)):
