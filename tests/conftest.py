@@ -49,6 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "promise(*ids, part=None): what of tests/promises.toml this test shows, whole or only a part")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of one xdist_group in one process: pytest-xdist 3.8 writes the group where pytest 9.2 no longer reads it."""
+    for item in items:
+        grouped = getattr(item, "_nodeid", item.nodeid)
+        if grouped != item.nodeid and hasattr(item, "_id"):
+            item._id = type(item._id).parse(grouped)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> Generator[None, Any, Any]:
     made = yield

@@ -38,3 +38,10 @@ def nap(arguments: dict[str, Any]) -> str:
     Path(f"/run/settled/main/napping-{arguments['n']}").touch()
     time.sleep(arguments["seconds"])
     return "rested"
+
+
+@app.effect(name="here", operation_id=lambda a: f"here:{a['n']}", network_drain=0, timeout=300, isolation="thread")
+def here(arguments: dict[str, Any]) -> str:
+    """Nap in the caller's own process."""
+    time.sleep(arguments["seconds"])
+    return "rested"

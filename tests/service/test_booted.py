@@ -127,6 +127,27 @@ def test_a_worker_that_stands_still_is_killed_and_started_again(machine: Machine
     assert "watchdog" in machine.journal(MAIN).lower()
 
 
+EXECUTE = """
+from shop import app, here
+print(app.execute(here, {"n": "1", "seconds": 0}).status, flush=True)
+app.execute(here, {"n": "2", "seconds": 200})
+"""
+
+
+def test_an_agent_executes_by_itself_and_when_it_is_killed_the_worker_finds_it(machine: Machine) -> None:
+    machine.write("/opt/shop/execute.py", EXECUTE)
+    start = f"SETTLED_DATABASE={LEDGER} nohup /opt/settled/bin/python /opt/shop/execute.py >/home/agent/log 2>&1 & echo $!"
+    pid = machine.shell(start, user="agent").strip()
+    second = ("settled", "--database", LEDGER, "op", "show", "here:2")
+    eventually(lambda: "dispatched" in machine.run(*second, user="agent"), seconds=40, pause_seconds=0.2)
+    assert machine.must("cat", "/home/agent/log").strip() == "confirmed"
+    locks = machine.must("sh", "-c", f"stat -c '%a %U:%G' {LEDGER}.run/*.lock").splitlines()
+    assert "660 agent:settled" in locks
+    machine.must("kill", "-9", pid)
+    eventually(lambda: shown(machine, "here:2")["status"] == "quarantined", seconds=40, pause_seconds=0.2)
+    assert (shown(machine, "here:2")["outcome"], shown(machine, "here:2")["attempts"]) == ("UNKNOWN", 1)
+
+
 LOOK = """
 import sys
 from settled.execution.incarnation import marked_processes

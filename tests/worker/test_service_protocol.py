@@ -1,6 +1,5 @@
 """What a worker says to its service manager, and that it says nothing of life when something in it has died."""
 
-import json
 import os
 import signal
 import time
@@ -11,6 +10,7 @@ import pytest
 
 from settled import Status
 from tests.conftest import eventually
+from tests.lib.execution.outside import is_alive
 from tests.worker.manager import Manager
 from tests.worker.services import Place, fresh
 from tests.worker.test_worker import HOLD_THE_LOCK
@@ -157,10 +157,32 @@ def test_signals_during_the_import_of_the_app_are_heard(here: Place, tmp_path: P
     worker.ready().stop()
 
 
+def test_a_watchdogs_abort_shows_where_each_thread_was(here: Place) -> None:
+    worker = here.worker().ready()
+    worker.signal(signal.SIGABRT)
+    assert worker.ended() == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in worker.log.read_text()
+
+
 def test_a_paused_worker_says_so_and_dispatches_nothing(here: Place, manager: Manager) -> None:
     one = here.submit("append_thread", fresh())
     worker = here.worker("--paused", settings=manager.environ)
     eventually(lambda: [text for text in manager.values("STATUS") if text.startswith("paused, nothing is dispatched")], seconds=30)
     assert (here.app.get(one).status, here.app.get(one).attempts) == (Status.PREPARED, 0)
     worker.stop()
-    assert json.dumps(here.story(one)) == '["submitted"]'
+    assert here.story(one) == ["submitted"]
+
+
+@pytest.mark.promise("S57", part="a handler of thirty seconds is either recorded or honestly unknown")
+@pytest.mark.parametrize(("drain", "ends"), [("60", "confirmed"), ("1", "outcome_unknown")])
+def test_a_stop_during_a_long_handler_ends_in_a_record_or_in_an_honest_unknown(here: Place, drain: str, ends: str) -> None:
+    one = here.submit("nap_process", reference := fresh(), seconds=30)
+    worker = here.worker(settings={"SETTLED_WORKER__DRAIN_SECONDS": drain})
+    pid = int(here.marked(f"entered-{reference}", seconds=60))
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: worker.told("worker.draining"))
+    if ends == "confirmed":
+        here.mark(f"go-{reference}")
+    assert worker.ended() == 0
+    assert here.app.get(one).status == ends
+    assert not is_alive(pid)

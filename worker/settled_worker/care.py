@@ -8,6 +8,7 @@ from settled.core.moment import SECOND_US
 from settled.core.words import Status
 from settled.logs import get_log
 from settled.store.ledger import Ledger
+from settled.store.pauses import read_paused
 from settled.store.reads import counts
 from settled_worker.schedule import RunLog, Schedule
 from settled_worker.standing import Standing
@@ -71,11 +72,13 @@ class Care:
             return self._trouble
         try:
             with self._ledger.read() as transaction:
-                found = counts(transaction)
+                found, paused = counts(transaction), read_paused(transaction)
         except LedgerUnavailableError as error:
             return f"the store cannot be read: {error}"
         by_status = {one: sum(of.get(one.value, 0) for of in found.values()) for one in _SHOWN}
         said = ", ".join([f"{running} running", *(f"{by_status[one]} {name}" for one, name in _SHOWN.items())])
         if self._ledger.misplaced:
             return f"a copy of a ledger, nothing is dispatched (see: settled db adopt); {said}"
-        return f"paused, nothing is dispatched; {said}" if self._paused else said
+        if self._paused or paused.everything:
+            return f"paused, nothing is dispatched; {said}"
+        return f"partly paused (see: settled status); {said}" if paused else said

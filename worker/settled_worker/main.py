@@ -1,11 +1,12 @@
 """Start a worker from settings: what `settled worker run` calls."""
 
+import faulthandler
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -33,6 +34,9 @@ def run_worker(
     """
     app.reference, app.settings_file = app_ref, loaded.config_file
     app.shell.overrides.update(overrides_of(loaded.settings))
+    if not faulthandler.is_enabled():
+        with suppress(Exception):  # without a real standard error
+            faulthandler.enable()  # a watchdog ends a hung worker by SIGABRT: then it is shown where each thread hung
     with _told_to_runners(loaded.config_file):
         worker = Worker(app, loaded.settings, app_reference=app_ref, once=once, paused=paused, read_settings=read_settings)
         code = worker.run()
