@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from settled import Status
+from settled import Outcome, Status
 from tests.conftest import eventually
 from tests.lib.execution.outside import is_alive
 from tests.worker.manager import Manager
@@ -174,15 +174,16 @@ def test_a_paused_worker_says_so_and_dispatches_nothing(here: Place, manager: Ma
 
 
 @pytest.mark.promise("S57", part="a handler of thirty seconds is either recorded or honestly unknown")
-@pytest.mark.parametrize(("drain", "ends"), [("60", "confirmed"), ("1", "outcome_unknown")])
+@pytest.mark.parametrize(("drain", "ends"), [("60", "returned"), ("1", "stopped")])
 def test_a_stop_during_a_long_handler_ends_in_a_record_or_in_an_honest_unknown(here: Place, drain: str, ends: str) -> None:
     one = here.submit("nap_process", reference := fresh(), seconds=30)
     worker = here.worker(settings={"SETTLED_WORKER__DRAIN_SECONDS": drain})
     pid = int(here.marked(f"entered-{reference}", seconds=60))
     worker.signal(signal.SIGTERM)
     eventually(lambda: worker.told("worker.draining"))
-    if ends == "confirmed":
+    if ends == "returned":
         here.mark(f"go-{reference}")
     assert worker.ended() == 0
-    assert here.app.get(one).status == ends
+    assert here.story(one)[:3] == ["submitted", "dispatched", ends]
+    assert here.app.get(one).outcome is (Outcome.CONFIRMED if ends == "returned" else Outcome.UNKNOWN)
     assert not is_alive(pid)
