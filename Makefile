@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model compare bench matrix kills soak clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model compare bench matrix kills soak certify clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -79,6 +79,12 @@ soak: $(VENV)/.test  ## load under kills, freezes, full disks and long readers, 
 
 compare: .venv-compare/.done  ## play the same crashes on other systems, and write docs/compare.md
 	.venv-compare/bin/python -m tests.compare.run --write
+
+CERTIFY_FLAGS ?= --jobs 2
+certify: $(VENV)/.test  ## certify the examples' contracts in every combination: hundreds of kills, many minutes, with progress
+	cd examples/payments && ../../$(BIN)/settled certify app:refund_order --sandbox sandbox:Stripe $(CERTIFY_FLAGS) --output ../../build/certify/payments.html
+	cd examples/caldav && ../../$(BIN)/settled certify app:book_appointment --sandbox sandbox:Calendar $(CERTIFY_FLAGS) --output ../../build/certify/caldav.html
+	cd examples/mail && ../../$(BIN)/settled certify app:send_notice --sandbox sandbox:Mail $(CERTIFY_FLAGS) --output ../../build/certify/mail.html
 
 clean:  ## remove what the commands above made
 	rm -rf $(VENV) .venv-compare .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
