@@ -27,7 +27,6 @@ from settled.store.reads import highest_wall_us
 from settled.store.revisions import HEAD
 from settled.store.sqlite_library import library_version, sqlite_module, wal_is_safe
 from settled_cli.render import utc
-from settled_cli.survey import DISK_FREE_BYTES_MIN
 from settled_cli.unit_state import unit_state
 from settled_cli.workers import live_workers
 
@@ -79,7 +78,7 @@ def _place(app: App, _loaded: Loaded) -> Iterator[Finding]:
     yield _folder(path.parent)
     yield _file_system(path)
     free = disk_usage(path.parent).free
-    short = free < DISK_FREE_BYTES_MIN
+    short = free < app.ledger.limits.disk_free_bytes_min
     yield Finding(
         "disk space",
         "wrong" if short else "ok",

@@ -1,8 +1,13 @@
 """Commands that look: status, health, doctor, config, db, audit, sweep."""
 
+import contextlib
+import inspect
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +15,13 @@ from settled import App
 from settled.presence import Presence
 from settled.steps.refusing import tell_refused
 from settled.store.sqlite_library import sqlite_module
+from settled_cli import ailments
+from settled_cli.commands import health
+from settled_cli.survey import survey
 from tests.cli.conftest import Terminal
 from tests.cli.terminal import environment
 
+ROOT = Path(__file__).parents[2]
 TAMPER = (
     "import sys; from settled.store.sqlite_library import sqlite_module as m; c = m().connect(sys.argv[1]); c.executescript(sys.argv[2])"
 )
@@ -59,11 +68,44 @@ def test_doctor_names_what_it_found_and_what_to_do(terminal: Terminal, app: App)
 @pytest.mark.promise("S70", part="health without a worker, and with work that is overdue")
 def test_health_is_1_and_names_what_is_wrong(terminal: Terminal, app: App) -> None:
     ended = terminal("-o", "json", "health")
-    assert (ended.code, json.loads(ended.out)) == (1, {"healthy": False, "paused": [], "problems": ["no worker lives"]})
+    answer = json.loads(ended.out)
+    assert (ended.code, answer["healthy"], answer["problems"], answer["paused"]) == (1, False, ["no worker lives"], [])
+    assert answer["findings"] == [{"problem": "no worker lives", "see": "docs/operate/runbook.md#no-worker-lives-or-it-is-silent"}]
     app.submit("pay", {"n": 1})
-    (terminal.folder / "settled.toml").write_text("[health]\noldest_due_seconds = 0.001\n")
-    said = terminal("health").out
-    assert "no worker lives" in said and "has been due for" in said
+    terminal.lost(app, n=2, name="send")
+    (terminal.folder / "settled.toml").write_text("[health]\noldest_due_seconds = 0.001\noldest_unknown_seconds = 0.001\n")
+    lines = terminal("health").out.splitlines()
+    assert lines[0] == "not healthy" and len(lines) == 4
+    for line, (said, entry) in zip(
+        lines[1:],
+        [
+            ("no worker lives", "no-worker-lives-or-it-is-silent"),
+            ("an operation has been due for", "work-is-overdue"),
+            ("an outcome has been unknown for", "an-outcome-has-been-unknown-for-too-long"),
+        ],
+        strict=True,
+    ):
+        assert line.startswith(said) and line.endswith(f"(see docs/operate/runbook.md#{entry})")
+
+
+@pytest.mark.promise("S70", part="each finding of health names an entry of the runbook that is there")
+def test_every_entry_that_health_names_is_in_the_runbook() -> None:
+    page = (ROOT / "docs/operate/runbook.md").read_text(encoding="utf-8")
+    anchors = {head.lower().replace(",", "").replace(" ", "-") for head in re.findall(r"^## (.+)$", page, re.MULTILINE)}
+    named = set(re.findall(r'"([a-z]+(?:-[a-z]+){2,})"', inspect.getsource(ailments) + inspect.getsource(health)))
+    assert len(named) == 8 and named <= anchors, named - anchors
+
+
+@pytest.mark.promise("S70", part="the age of each worker's sign of life; a worker that is silent beside one that is not is named")
+def test_health_tells_when_each_worker_was_seen(terminal: Terminal, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(Presence(app.shell, kind="worker", contracts=("pay",), slots=2)):
+        (only,) = terminal.json("health")["workers"]
+        assert 0 <= only["seen_seconds_ago"] < 60
+        tamper(terminal, app, "UPDATE worker SET seen_us = seen_us - 400000000")
+        assert json.loads(terminal("-o", "json", "health").out)["problems"] == ["no worker was seen for 180 s"]
+        with contextlib.closing(Presence(app.shell, kind="worker", contracts=("pay",), slots=2)):
+            (problem,) = json.loads(terminal("-o", "json", "health").out)["problems"]
+            assert problem.startswith("the worker with pid ") and "was not seen for 40" in problem
 
 
 @pytest.mark.promise("S71", part="the command")
@@ -177,3 +219,35 @@ def test_health_names_a_contract_whose_handlers_hang(terminal: Terminal, app: Ap
         assert "hang" not in terminal("health").out
     finally:
         worker.close()
+
+
+def steps_of(look: Callable[[], object], app: App) -> int:
+    """Count the steps of SQLite's machine, by tens, that a look takes."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with app.ledger.read() as transaction:
+        connection = transaction.cursor.connection
+    connection.set_progress_handler(count, 10)
+    look()
+    connection.set_progress_handler(None, 0)
+    return steps
+
+
+@pytest.mark.promise("S70", part="what status and health read does not grow with the history")
+def test_a_look_costs_the_same_however_long_the_history_is(terminal: Terminal, app: App) -> None:
+    def history(first: int, count: int) -> None:
+        for row in app.submit_many([("pay", {"n": n}) for n in range(first, first + count)]):
+            app.cancel(row.operation_id, actor="ana", reason="not wanted")
+
+    terminal.lost(app, n=1, name="send")
+    terminal.lost(app, n=2)
+    history(10, 5)
+    survey(app)
+    short = steps_of(lambda: survey(app), app)
+    history(100, 300)
+    assert short > 0 and steps_of(lambda: survey(app), app) <= short + 5

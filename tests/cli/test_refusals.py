@@ -92,7 +92,7 @@ def test_no_password_of_a_database_url_is_shown(terminal: Terminal, url: str) ->
 
 
 def test_health_names_the_full_disk_and_ends_with_1(terminal: Terminal, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("settled_cli.commands.health.DISK_FREE_BYTES_MIN", 1 << 62)
+    monkeypatch.setenv("SETTLED_HEALTH__DISK_FREE_BYTES_MIN", str(1 << 50))
     ended = terminal("health")
     assert ended.code == 1
     assert "bytes free" in ended.out

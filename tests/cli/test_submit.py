@@ -65,7 +65,7 @@ def test_without_an_app_the_name_must_be_one_that_a_live_worker_lists(
         ended = terminal("-o", "json", *arguments, "--wait", "20")
         assert terminal("db", "journal", "delete").code == 4
         assert terminal("db", "upgrade").code == 4
-        assert terminal.json("health") == {"healthy": True, "problems": []}
+        assert terminal.json("health")["problems"] == []
         sweeps = {one["sweep"]: one for one in terminal.json("status")["sweeps"]}
         assert sweeps["leases"]["next"] >= sweeps["leases"]["last"]
         worker.terminate()

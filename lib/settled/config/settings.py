@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from settled.config.cron import check_cron
 from settled.config.escalation import EscalationSettings
-from settled.config.values import Bytes, Count, Seconds, Section, lower, pattern, share
+from settled.config.values import Bytes, Count, DiskBytes, Seconds, Section, lower, pattern, share
 from settled.core.limits import DEFAULTS, TERM_DEFAULTS
 from settled.core.terms import seconds_us
 from settled.core.too_many import UnknownLimit
@@ -160,6 +160,7 @@ class HealthSettings(Section):
     oldest_unknown_seconds: Seconds = TERM_DEFAULTS.unknown_age_max
     worker_silent_seconds: Seconds = 3 * DEFAULTS.worker_row_seconds
     oldest_undelivered_seconds: Seconds = 300.0
+    disk_free_bytes_min: DiskBytes = DEFAULTS.disk_free_bytes_min
 
 
 class PeopleSettings(Section):

@@ -11,6 +11,7 @@ SECONDS_MIN: Final = 0.001
 SECONDS_MAX: Final = 10 * 366 * 86_400.0
 COUNT_MAX: Final = 1_000_000
 BYTES_MAX: Final = 256 * 1_048_576
+DISK_BYTES_MAX: Final = 1 << 50
 
 
 def _number(value: object, what: str) -> float:
@@ -73,6 +74,7 @@ def lower(value: object) -> object:
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Count = Annotated[int, BeforeValidator(_count_up_to(COUNT_MAX))]
 Bytes = Annotated[int, BeforeValidator(_count_up_to(BYTES_MAX))]
+DiskBytes = Annotated[int, BeforeValidator(_count_up_to(DISK_BYTES_MAX))]
 
 
 class Section(BaseModel):

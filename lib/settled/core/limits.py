@@ -43,6 +43,7 @@ class Limits:
     approval_expires_seconds: float = 604_800.0
 
     busy_timeout_seconds: float = 5.0
+    disk_free_bytes_min: int = 67_108_864
     wal_pages: int = 4000
     wal_bytes_max: int = 67_108_864
     purge_batches_max: int = 40

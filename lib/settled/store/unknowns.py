@@ -22,6 +22,7 @@ from settled.store.transaction import Transaction
 
 ITSELF: Final = "settled"
 _UNKNOWN: Final = sa.text("operation.status IN ('outcome_unknown', 'quarantined')")
+_NOT_QUARANTINED: Final = sa.text("operation.status = 'outcome_unknown'")
 
 
 def watch(transaction: Transaction, before: Row, row: Row, events: Sequence[Event]) -> None:
@@ -52,6 +53,12 @@ def any_resumed(transaction: Transaction) -> bool:
     """Whether `close_resumed` would close anything."""
     found = incidents.find_open_of_contracts(transaction)
     return bool(found) and bool({one.contract for one in found} - _paused_by_us(transaction))
+
+
+def oldest_unknown_us(transaction: Transaction, contract: str) -> int | None:
+    """Return since when the outcome of a contract is unknown that has been so for longest; what is in quarantine is left out."""
+    found = transaction.run(_oldest_unknown, contract=contract).fetchone()
+    return None if found is None else int(found[0])
 
 
 def _judge(transaction: Transaction, row: Row, limit: UnknownLimit, at_us: int) -> None:
@@ -102,3 +109,10 @@ def _open_unknown() -> sa.ClauseElement:
     _c = operation.c
     rows = sa.select(_c.id).where(_UNKNOWN, _c.contract == named("contract"), _c.unknown_since_us > named("since_us"))
     return sa.select(sa.func.count()).select_from(rows.limit(named("limit")).subquery())
+
+
+def _oldest_unknown() -> sa.ClauseElement:
+    _c = operation.c
+    rows = sa.select(_c.unknown_since_us).where(_UNKNOWN, _c.contract == named("contract"), _c.unknown_since_us.is_not(None))
+    rows = rows.where(_NOT_QUARANTINED).order_by(_c.unknown_since_us).limit(sa.literal_column("1"))
+    return rows.with_hint(operation, "INDEXED BY ix_operation_unknown", "sqlite")
