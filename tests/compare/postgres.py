@@ -9,12 +9,14 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+_NEEDED = ("initdb", "pg_ctl", "createdb")
+
 
 def binaries() -> Path | None:
     """Return the folder of PostgreSQL's server binaries, None where there is none."""
     beside = shutil.which("initdb")
-    candidates = [Path(beside).parent] if beside else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((one for one in candidates if (one / "initdb").is_file()), None)
+    candidates = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *([Path(beside).parent] if beside else [])]
+    return next((one for one in candidates if all((one / name).is_file() for name in _NEEDED)), None)
 
 
 @contextlib.contextmanager
