@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model compare bench matrix kills soak certify clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model compare bench microbench scale matrix kills soak certify clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -58,8 +58,15 @@ model: $(VENV)/.test  ## search every state of the protocol in small bounds, and
 diagram: $(VENV)/.test  ## write docs/states.md from the transition table
 	$(BIN)/python tools/diagram.py
 
-bench: $(VENV)/.test  ## measure; figures say nothing about another machine
-	$(BIN)/python -m tests.bench.run
+bench: $(VENV)/.test  ## measure beside the floor, as a table and as bench.json; figures say nothing about another machine
+	$(BIN)/python -m tests.bench.run --json bench.json
+
+microbench: $(VENV)/.test  ## time the hot functions of core and store one by one
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
+	$(BIN)/python -m pytest tests/bench/micro_hot.py -p no:xdist -q --benchmark-columns=min,median,ops
+
+scale: $(VENV)/.test  ## measure with 100,000 and 1,000,000 operations of each kind (half an hour)
+	$(BIN)/python -m tests.bench.scale --json scale.json
 
 matrix: $(VENV)/.test  ## kill at each point in each isolation against each destination, and count effects (ten minutes)
 	$(BIN)/python -m tests.worker.matrix

@@ -41,6 +41,11 @@ def sleep_10_ms(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"done": True, "order": arguments["order"]}
 
 
+def lose(arguments: dict[str, Any]) -> None:
+    """Leave an outcome that nobody knows."""
+    raise OSError("the line went dead")
+
+
 def occupy(arguments: dict[str, Any]) -> None:
     """Hold a runner for so long that every other one must be started too."""
     time.sleep(0.5)
@@ -52,7 +57,8 @@ def _declare(name: str, handler: Handler, isolation: str) -> Effect:
             name=name,
             operation_id=lambda a: f"{name}:{a['order']}",
             provider_idempotency_key=lambda a: f"key:{a['order']}",
-            provider_idempotency_guaranteed=True,
+            provider_idempotency_guaranteed=name != "lost",
+            unknown_outcome="keep_unknown" if name == "lost" else "quarantine",
             isolation=isolation,
             handler=handler,
         )
@@ -63,5 +69,6 @@ EFFECTS = {
     "thread": _declare("thread", do_nothing, "thread"),
     "process": _declare("process", do_nothing, "process"),
     "sleep": _declare("sleep", sleep_10_ms, "thread"),
+    "lost": _declare("lost", lose, "thread"),
     "occupy": _declare("occupy", occupy, "process"),
 }

@@ -4,6 +4,7 @@ SIGTERM or SIGINT: claim no more, let running handlers end for a while, record, 
 SIGHUP: read the settings again, or, where this was started at a terminal, leave like for SIGTERM.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -92,6 +93,7 @@ class Worker:
             if not self._open():
                 return 0
             self._start()
+            gc.freeze()  # what is there from the start is not looked through again and again: a tenth of an effect's time
             try:
                 self._work()
                 self._drain()

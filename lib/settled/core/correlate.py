@@ -12,8 +12,10 @@ from settled.core.history import Observation
 
 def is_second_id(case: Case, seen: str | None) -> bool:
     """Return whether another provider operation ID than `seen` is retained or confirmed: perhaps a second effect."""
+    if not seen:
+        return False
     known = {case.row.provider_operation_id, *(one.provider_operation_id for one in case.history.confirmations)}
-    return bool(seen) and not known <= {None, seen}
+    return not known <= {None, seen}
 
 
 def with_output(case: Case, data: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,6 @@ LOCK_WAIT_US: Final = 200_000
 _PAUSE_US: Final = 100
 
 Moves = Mapping[Phase, Phase]
-ENTER: Final[Moves] = {Phase.CLAIMED: Phase.ENTERED}
 SEND: Final[Moves] = {Phase.ENTERED: Phase.SENDING, Phase.SENDING: Phase.SENDING}
 RETURN: Final[Moves] = {Phase.ENTERED: Phase.RETURNED, Phase.SENDING: Phase.RETURNED}
 REVOKE: Final[Moves] = {Phase.CLAIMED: Phase.REVOKED}
@@ -144,11 +143,17 @@ class Recorder:
 
         `now_us` is asked under the lock: waiting for the lock takes time.
         """
-
-        def in_time() -> bool:
-            return enter_by_us is None or now_us() <= enter_by_us
-
-        return self._move(slot, row, attempt, ENTER, in_time) == SlotState(row, attempt, Phase.CLAIMED, False)
+        if not self._lock(slot):
+            return False
+        try:
+            start = offset(slot)
+            claimed = pack_slot(slot, SlotState(row, attempt, Phase.CLAIMED, False), self._salt)
+            if self._map[start : start + SLOT.size] != claimed or (enter_by_us is not None and now_us() > enter_by_us):
+                return False
+            self._write(slot, SlotState(row, attempt, Phase.ENTERED, True))
+            return True
+        finally:
+            self._unlock(slot)
 
     def sending(self, slot: int, row: int, attempt: int) -> bool:
         """Win the right to send; False if the attempt was revoked or this slot is no longer its own."""
@@ -204,7 +209,7 @@ class Recorder:
         """The owner's heartbeats so far."""
         return self._words[BEAT_WORD]
 
-    def _move(self, slot: int, row: int, attempt: int, moves: Moves, allowed: Callable[[], bool] | None = None) -> SlotState | None:
+    def _move(self, slot: int, row: int, attempt: int, moves: Moves) -> SlotState | None:
         """Move the slot along `moves` under its lock and return what it was before; None where nothing may be concluded."""
         if not self._lock(slot):
             return None
@@ -214,9 +219,7 @@ class Recorder:
                 return None
             to = moves.get(seen.phase)
             if to is not None:
-                if allowed is not None and not allowed():
-                    return None
-                self._write(slot, SlotState(seen.row, seen.attempt, to, seen.entered or to is Phase.ENTERED))
+                self._write(slot, SlotState(seen.row, seen.attempt, to, seen.entered))
             return seen
         finally:
             self._unlock(slot)
