@@ -4,6 +4,7 @@ Promise: checking is one short read and changes nothing; only `upgrade` migrates
 writer and looks at the revision again inside it, so that any number of processes may ask at once.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from settled.store.schema import meta
 
 HEAD: Final = "0001"
 _MIGRATIONS: Final = "settled.store:migrations"
+_ALONE: Final = threading.Lock()  # alembic keeps the connection it works on in a module: two threads would migrate one file twice
 
 
 def check_revision(engine: sa.Engine, path: Path) -> dict[str, str]:
@@ -76,7 +78,8 @@ def apply_migrations(connection: sa.Connection, found: str | None, path: Path) -
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
         raise SchemaMismatchError(found, HEAD, str(path))
-    command.upgrade(config, HEAD)
+    with _ALONE:
+        command.upgrade(config, HEAD)
 
 
 def _revision(connection: sa.Connection) -> str | None:

@@ -3,7 +3,9 @@
 import json
 import os
 import stat
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +205,24 @@ def test_eight_processes_that_create_at_once_make_one_ledger_and_all_succeed(tmp
     finally:
         for child in children:
             child.__exit__()
+
+
+def test_threads_of_one_process_create_their_own_ledgers_at_the_same_time(tmp_path: Path) -> None:
+    """The migration library keeps what it works on where all threads find it: one would write into another's file."""
+    paths = [tmp_path / str(number) / "l.db" for number in range(8)]
+    together = threading.Barrier(len(paths))
+
+    def create(path: Path) -> bool:
+        together.wait(60)
+        return create_ledger(path, at_us=NOW_US).created
+
+    with ThreadPoolExecutor(len(paths)) as pool:
+        assert all(pool.map(create, paths))
+    for path in paths:
+        ledger = Ledger(str(path), monotonic_us=monotonic_us)
+        submit(ledger)
+        assert verify(ledger) == []
+        ledger.close()
 
 
 STEPPED = """
