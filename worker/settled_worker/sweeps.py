@@ -17,11 +17,12 @@ from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.derive import derive_waiting
 from settled.steps.escalate import Escalated
+from settled.steps.forgotten import clear_files, end_forgotten
 from settled.steps.readable import put_aside
 from settled.steps.reconcile import Asking, prepare_probes
-from settled.steps.recover import Examiner, clear_away, recover_leases
+from settled.steps.recover import Examiner, recover_leases
 from settled.steps.retain import FOR_EVER, Retention, purge_old
-from settled.store import waiting, workers
+from settled.store import waiting
 from settled.store.inbox import find_older, take
 from settled.store.maintenance import checkpoint
 from settled.store.reads import read_row
@@ -54,6 +55,7 @@ class Sweeper:
     tell: Callable[[], Escalated] = lambda: Escalated(0, 0)
     retain: Callable[[], Retention] = lambda: FOR_EVER
     _due: DueClock = field(init=False)
+    _forgotten_us: int = field(init=False, default=0)  # by the monotonic clock: when to look for them again
 
     def __post_init__(self) -> None:
         """Follow the clock from here on."""
@@ -70,10 +72,14 @@ class Sweeper:
         }[name]()
 
     def leases(self) -> Swept:
-        """Take over from owners that are gone or lost their lease; find missing fences."""
+        """Take over from owners that are gone or lost their lease; find missing fences, and now and then who died owning nothing."""
         moved = recover_leases(self.shell, self.examiner, self.me)
         for row, events in moved:
             log_moves(row, events)
+        now_us = self.shell.clock.monotonic_us()
+        if now_us >= self._forgotten_us:  # not at each run: a child that such a worker left alive is looked for in all of /proc
+            self._forgotten_us = now_us + round(self.shell.limits.lease_seconds * SECOND_US)
+            end_forgotten(self.shell, self.examiner, self.me)
         return Swept(len(moved), len(moved))
 
     def reconcile(self) -> Swept:
@@ -128,7 +134,7 @@ class Sweeper:
     def retention(self) -> Swept:
         """Remove texts, and evidence for nobody, that are older than is kept; then files of incarnations that are long gone."""
         purged = purge_old(self.shell, self.retain(), batches_max=self.shell.limits.purge_batches_max)
-        dropped, cleared = self._drop_evidence(), self._clear_files()
+        dropped, cleared = self._drop_evidence(), clear_files(self.shell, self.me)
         if purged.purged or dropped:
             log.info("sweep.purged", sweep="retention", operations=purged.purged, evidence=dropped)
         return Swept(purged.examined + dropped + cleared, purged.purged + dropped + cleared)
@@ -142,17 +148,6 @@ class Sweeper:
             with self.shell.ledger.write() as transaction:
                 take(transaction, old)
         return len(old)
-
-    def _clear_files(self) -> int:
-        """Remove the files of incarnations that have ended and that no open attempt speaks of any more."""
-        with self.shell.ledger.read() as transaction:
-            if waiting.find_unfenced(transaction, 0, 1):
-                return 0
-            owners = set(waiting.lease_owners(transaction)) | {self.me}
-            over = [one for one in workers.over(transaction, self.shell.limits.batch_max) if one.id not in owners]
-        for one in over:
-            clear_away(one)
-        return len(over)
 
     def _decide_each(
         self,

@@ -17,6 +17,7 @@ from settled.core.fold import Event
 from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.words import FenceBasis, Status
+from settled.doorbell import SUFFIX as BELL
 from settled.execution.cgroup import group_is_empty, remove_group
 from settled.execution.incarnation import lock_is_free, marked_processes, remove_lock_file
 from settled.execution.recorder import Phase, Recorder, RecorderUnreadableError
@@ -50,14 +51,17 @@ class Examiner:
 
     def examine(self, worker: WorkerRow) -> Judged:
         """Judge one incarnation now. Only reads; every question that has no answer is answered on the safe side."""
-        now = self._shell.clock.now()
-        same_boot = worker.boot_id == now.boot_id
+        examined = self.judge(worker)
+        return Judged(worker, examined.gone or self._lease_lost(worker), examined)
+
+    def judge(self, worker: WorkerRow) -> Examined:
+        """Say what is proved of its end, whatever its heartbeat shows."""
+        same_boot = worker.boot_id == self._shell.clock.now().boot_id
         path = Path(worker.lock_path)
         free = lock_is_free(path, worker.lock_device, worker.lock_inode)
         marks = _marked(worker, path) if free else None
         empty = group_is_empty(Path(worker.cgroup)) if worker.cgroup and free else None
-        examined = judge_owner(same_boot=same_boot, lock_is_free=free, marked_processes=marks, handed_cgroup_empty=empty)
-        return Judged(worker, examined.gone or self._lease_lost(worker), examined)
+        return judge_owner(same_boot=same_boot, lock_is_free=free, marked_processes=marks, handed_cgroup_empty=empty)
 
     def forget(self, alive: Iterable[int]) -> None:
         """Keep looks only of incarnations that still own something."""
@@ -227,7 +231,7 @@ def _find_fences(shell: Shell, examiner: Examiner, me: int | None) -> list[Moved
             rows = waiting.find_unfenced(transaction, after_id, shell.limits.batch_max)
             readable = [readable_case(shell, transaction, row, shell.clock.now()) for row in rows]
             cases = [case for case in readable if case is not None]
-            owners = {number for case in cases for number in _owners(case) if number not in known and number != me}
+            owners = {number for case in cases for number in waited_for(case) if number not in known and number != me}
             found = workers.find(transaction, owners)
         known |= {number: examiner.examine(found[number]) if number in found else None for number in owners}
         for case in cases:
@@ -237,7 +241,8 @@ def _find_fences(shell: Shell, examiner: Examiner, me: int | None) -> list[Moved
         after_id = rows[-1].id
 
 
-def _owners(case: Case) -> set[int]:
+def waited_for(case: Case) -> set[int]:
+    """Return the incarnations whose end would fence an open attempt."""
     return {attempt.worker for attempt in case.history.open_attempts if attempt.fence is None and attempt.worker is not None}
 
 
@@ -262,10 +267,14 @@ def _fence_events(case: Case, known: Mapping[int, Judged | None]) -> tuple[Event
     return events
 
 
-def clear_away(worker: WorkerRow) -> None:
-    """Remove the files of an incarnation that has ended and owns nothing any more."""
-    if remove_lock_file(Path(worker.lock_path), worker.lock_device, worker.lock_inode):
+def clear_away(worker: WorkerRow) -> bool:
+    """Remove the files of an incarnation that has ended and owns nothing any more; False where its lock is not proved free."""
+    path = Path(worker.lock_path)
+    if not remove_lock_file(path, worker.lock_device, worker.lock_inode):
+        return False
+    for left in (recorder_path(worker), path.with_suffix(BELL)):
         with suppress(OSError):
-            recorder_path(worker).unlink()
-        if worker.cgroup:
-            remove_group(Path(worker.cgroup))
+            left.unlink()
+    if worker.cgroup:
+        remove_group(Path(worker.cgroup))
+    return True

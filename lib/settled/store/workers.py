@@ -81,6 +81,12 @@ def find(transaction: Transaction, ids: Iterable[int]) -> dict[int, WorkerRow]:
     return {worker_id: _to_worker(values) for worker_id, values in found.items() if values is not None}
 
 
+def of_incarnations(transaction: Transaction, incarnations: Iterable[str]) -> list[WorkerRow]:
+    """Return incarnations by their random ids; an id that is not stored is left out."""
+    found = (transaction.run(_by_incarnation, incarnation=one).fetchone() for one in incarnations)
+    return [_to_worker(values) for values in found if values is not None]
+
+
 def _to_worker(values: Sequence[Any]) -> WorkerRow:
     made = list(values)
     made[_CONTRACTS_AT] = tuple(json.loads(made[_CONTRACTS_AT]))
@@ -109,10 +115,5 @@ def _by_id() -> sa.ClauseElement:
     return sa.select(*_COLUMNS).where(worker.c.id == named("id"))
 
 
-def over(transaction: Transaction, limit: int) -> list[WorkerRow]:
-    """Return incarnations that ended, latest first."""
-    return [_to_worker(values) for values in transaction.run(_over, limit=limit).fetchall()]
-
-
-def _over() -> sa.ClauseElement:
-    return sa.select(*_COLUMNS).where(worker.c.ended_us.is_not(None)).order_by(worker.c.id.desc()).limit(named("limit"))
+def _by_incarnation() -> sa.ClauseElement:
+    return sa.select(*_COLUMNS).where(worker.c.incarnation == named("incarnation"))
