@@ -27,7 +27,7 @@ class Presence:
         self.recorder = Recorder.create(self._recorder_path(), slots, self.incarnation.id, self.incarnation.boot_id)
         self._free = list(range(slots - 1, -1, -1))
         self._slots_lock = threading.Lock()
-        self._spoilt: list[int] = []
+        self._given: dict[int, tuple[int, int]] = {}  # slot: row and attempt; by our own word, for others write into the file too
         self._stopped = threading.Event()
         try:
             with shell.ledger.write() as transaction:
@@ -45,24 +45,23 @@ class Presence:
     def take_slot(self, row: int, attempt: int) -> int:
         """Write `claimed` into a free slot, before the claim commits. Raises LedgerUnavailableError where none is to be had."""
         with self._slots_lock:
-            while self._free:
-                slot = self._free.pop()
-                if self.recorder.claim(slot, row, attempt):
-                    return slot
-                self._spoilt.append(slot)
-        raise LedgerUnavailableError("no slot of the flight recorder is free. Nothing was dispatched. Try again.")
+            if not self._free:
+                raise LedgerUnavailableError("no slot of the flight recorder is free. Nothing was dispatched. Try again.")
+            slot = self._free[-1]
+            if not self.recorder.claim(slot, row, attempt):
+                self.recorder.clear(slot)  # of what somebody wrote about an attempt that had left it meanwhile
+                if not self.recorder.claim(slot, row, attempt):
+                    raise LedgerUnavailableError(f"slot {slot} of the flight recorder is not free. Nothing was dispatched. Try again.")
+            self._given[self._free.pop()] = row, attempt
+            return slot
 
     def give_slot(self, slot: int, row: int, attempt: int) -> None:
         """Free a slot whose attempt is recorded, or whose claim did not commit. Does nothing for a slot that was given before."""
         with self._slots_lock:
-            seen = self.recorder.read(slot)
-            if seen is not None and seen[:2] != (row, attempt):
-                return
-            self.recorder.clear(slot)
-            self._free.append(slot)
-            while self._spoilt:  # by whatever wrote into the file: its lock was not ours
-                self.recorder.clear(self._spoilt[-1])
-                self._free.append(self._spoilt.pop())
+            if self._given.get(slot) == (row, attempt):
+                del self._given[slot]
+                self.recorder.clear(slot)
+                self._free.append(slot)
 
     def beat(self) -> None:
         """Show a sign of life."""
