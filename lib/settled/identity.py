@@ -1,9 +1,9 @@
 """Derive identities from arguments, and refuse what could not identify anything."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
+from settled.core.canonical import parse_canonical
 from settled.core.limits import DEFAULTS
 from settled.core.text import safe_str
 
@@ -14,7 +14,7 @@ def derive(function: Callable[..., Any], text: str, what: str) -> str | None:
     Raises ValueError where it raises, answers differently, or gives a blank, padded or wrong-typed identity.
     """
     try:
-        first, second = function(json.loads(text)), function(json.loads(text))
+        first, second = function(parse_canonical(text)), function(parse_canonical(text))
     except Exception as error:
         raise ValueError(f"{what} raised {type(error).__name__}: {safe_str(error)}. Nothing was stored.") from error
     if first != second:

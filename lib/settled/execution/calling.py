@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Generator
 from dataclasses import replace
 from typing import Any
 
-from settled.core.canonical import canonical_text
+from settled.core.canonical import canonical_text, parse_canonical
 from settled.core.evidence import ProbeResult, ProbeStatus
 from settled.core.moment import Moment
 from settled.core.words import FenceBasis
@@ -92,7 +92,7 @@ class Caller:
     def _steps(self, job: Job, contract: Callables, context: ProbeContext, marks: Marks) -> Steps:
         """Yield what each callback gave, take back what it came to, return the Report."""
         try:
-            arguments = json.loads(job.arguments)
+            arguments = parse_canonical(job.arguments)
             if job.kind is Kind.PROBE:
                 value = yield contract.call_probe(arguments, context, job.idempotency_key)
             else:

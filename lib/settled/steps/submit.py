@@ -20,7 +20,7 @@ from settled.identity import check_identity, derive
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
 from settled.store.reads import ARGUMENTS, find_row, read_payload
-from settled.store.requests import Request, Stored, store_request
+from settled.store.requests import Request, Stored, Storing
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 
@@ -90,17 +90,19 @@ def check_order(
 
 def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order], now: Moment) -> list[Stored]:
     """Insert or return each order. Raises OperationConflictError with its index; the caller rolls back."""
-    stored = []
+    stored, storing = [], Storing(transaction)
     for index, order in enumerate(orders):
         try:
-            stored.append(_store(shell, transaction, order, now))
+            stored.append(_store(shell, storing, order, now))
         except OperationConflictError as error:
             error.index = index
             raise
+    storing.finish()
     return stored
 
 
-def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) -> Stored:
+def _store(shell: Shell, storing: Storing, order: Order, now: Moment) -> Stored:
+    transaction = storing.transaction
     terms = None if order.contract is None else order.contract.terms
     request = Request(
         operation_id=order.operation_id,
@@ -121,8 +123,9 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
         plain=(order.arguments, order.metadata),
     )
     try:
-        stored = store_request(transaction, request, now.wall_us)
+        stored = storing.store(request, now.wall_us)
     except OperationConflictError as conflict:
+        storing.finish()
         known = _same_by_name(shell, transaction, order, conflict)
         if known is None:
             raise
@@ -130,6 +133,8 @@ def _store(shell: Shell, transaction: Transaction, order: Order, now: Moment) ->
     if not stored.created:
         return stored
     row = stored.row
+    if order.needs_approval or row.provider_reference is not None:
+        storing.finish()
     if order.needs_approval:
         held = Event(EventType.HELD, Status.PREPARED, 0, now.wall_us, {"reason": Reason.AWAITING_APPROVAL})
         row = record(transaction, [Move(row, [held])])[0].row or row

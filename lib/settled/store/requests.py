@@ -70,24 +70,48 @@ class Stored(NamedTuple):
 
 def store_request(transaction: Transaction, request: Request, at_us: int) -> Stored:
     """Insert or return. Raises OperationConflictError where the ID belongs to another request; nothing is changed then."""
-    seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
-    happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
-    events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
-    row = _new_row(request, at_us, chain)
-    inserting = transaction.statements[_insert_operation]
-    inserting.run_rows(transaction.cursor, _GIVEN, [_pick_given(row)])
-    found = transaction.cursor.fetchone()
-    if found is None:
-        return Stored(_existing(transaction, request), False)
-    row = row._replace(id=int(found[0]))
-    transaction.statements[insert_event].run_rows(transaction.cursor, EVENT_COLUMNS, [(row.id, *events[0][1:])])
-    payloads: list[tuple[Any, ...]] = [(row.id, ARGUMENTS, request.arguments)]
-    if request.metadata is not None:
-        payloads.append((row.id, METADATA, request.metadata))
-    transaction.statements[insert_payload].run_rows(transaction.cursor, PAYLOAD_COLUMNS, payloads)
-    transaction.sealing.add([chain], at_us)
-    transaction.sealing.count(row.contract, row.status.value, 1)
-    return Stored(row, True, (happened,))
+    storing = Storing(transaction)
+    stored = storing.store(request, at_us)
+    storing.finish()
+    return stored
+
+
+class Storing:
+    """Requests of one transaction. Each row is inserted by itself, for its key; events and texts of all of them together, by `finish`."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self._events: list[tuple[Any, ...]] = []
+        self._payloads: list[tuple[Any, ...]] = []
+
+    def store(self, request: Request, at_us: int) -> Stored:
+        """As `store_request`; its events and texts are to be found after `finish`."""
+        transaction = self.transaction
+        seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
+        happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
+        events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
+        row = _new_row(request, at_us, chain)
+        inserting = transaction.statements[_insert_operation]
+        inserting.run_rows(transaction.cursor, _GIVEN, [_pick_given(row)])
+        found = transaction.cursor.fetchone()
+        if found is None:
+            return Stored(_existing(transaction, request), False)
+        row = Row._make((int(found[0]), *row[1:]))
+        self._events.append((row.id, *events[0][1:]))
+        self._payloads.append((row.id, ARGUMENTS, request.arguments))
+        if request.metadata is not None:
+            self._payloads.append((row.id, METADATA, request.metadata))
+        transaction.sealing.add([chain], at_us)
+        transaction.sealing.count(row.contract, row.status._value_, 1)
+        return Stored(row, True, (happened,))
+
+    def finish(self) -> None:
+        """Write what is still to be written: before anything of it is read, and before the end."""
+        statements, cursor = self.transaction.statements, self.transaction.cursor
+        if self._events:
+            statements[insert_event].run_rows(cursor, EVENT_COLUMNS, self._events)
+            statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, self._payloads)
+        self._events, self._payloads = [], []
 
 
 def _submission(request: Request) -> dict[str, str]:
