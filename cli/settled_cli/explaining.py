@@ -157,6 +157,11 @@ def _next(case: Case) -> list[str]:
             return [f"To decide: settled op approve {row.operation_id}, or settled op deny {row.operation_id}.{until}"]
         case Status.PREPARED if row.reason is None:
             return [f"It is due for dispatch at {utc(row.due_us)}."]
+        case Status.PREPARED:
+            until = f" It ends by its deadline at {utc(row.deadline_us)}." if row.deadline_us is not None else ""
+            return [f"Nothing dispatches it while it is held. To call it off: settled op cancel {row.operation_id}.{until}"]
+        case Status.DISPATCHED:
+            return _running(case)
         case Status.OUTCOME_UNKNOWN | Status.QUARANTINED:
             probe = [f"The next probe is due at {utc(row.due_us)}."] if row.due_us is not None else ["No probe is scheduled."]
             waits = row.status is Status.OUTCOME_UNKNOWN and row.escalate_us is not None
@@ -164,6 +169,21 @@ def _next(case: Case) -> list[str]:
             return [*_key(case), *probe, *told, *_person(case)]
         case _:
             return []
+
+
+def _running(case: Case) -> list[str]:
+    """Say until when a handler may run, and what becomes of it if its owner dies or a person stops it."""
+    row, attempt = case.row, case.history.attempt(case.row.attempt)
+    terms = None if attempt is None else case.terms_of(attempt)
+    sentences = []
+    if attempt is not None and terms is not None:
+        sentences.append(
+            f"Its time is over at {utc(attempt.dispatched.wall_us + terms.timeout_us)}: without an end by then its outcome is unknown."
+        )
+    sentences.append("If its owner dies before, the next leases sweep decides what is proved of it.")
+    if row.reason == Reason.STOP_REQUESTED:
+        return [*sentences, "A person asked for it to be stopped: its owner ends it, and its outcome is unknown then."]
+    return [*sentences, f"To stop it: settled op stop {row.operation_id}; its outcome is unknown then."]
 
 
 _KEYS: Final = {
