@@ -39,6 +39,11 @@ class Care:
         """Note how a tick went: well, or with `trouble` that may pass."""
         self._trouble = trouble
 
+    @property
+    def trouble(self) -> str | None:
+        """What was wrong with the last tick and may pass."""
+        return self._trouble
+
     def look(self, running: int, hung_seconds: float) -> None:
         """Judge, ping and show, as often as it is worth it. Called from the loop that claims and renews, and from nowhere else."""
         if self._trouble is None and not self._standing.is_ready:

@@ -1,7 +1,7 @@
 """Log what was recorded, after it was: a line for each batch, and a line of its own for whatever is not confirmed."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from settled.core.fold import Event
 from settled.core.row import Row
@@ -14,7 +14,10 @@ log = get_log("settled.worker")
 
 
 class LogJournal:
-    """Writes to the log. Arguments and outputs are never part of a line."""
+    """Writes to the log. Arguments and outputs are never part of a line. `heard` hears of each move."""
+
+    def __init__(self, heard: Callable[[Row, Sequence[Event]], None] | None = None) -> None:
+        self._heard = heard or log_moves
 
     def settled(self, settled: Sequence[Settled]) -> None:
         """Log one step."""
@@ -26,7 +29,7 @@ class LogJournal:
             if one.error is not None:
                 of, number = one.row.operation_id, one.row.attempt
                 log.error("operation.result_refused_by_store", operation_id=of, attempt=number, error=str(one.error))
-            log_moves(one.row, one.events)
+            self._heard(one.row, one.events)
 
 
 def log_moves(row: Row, events: Iterable[Event]) -> None:

@@ -35,7 +35,7 @@ _QUIET_RUN_STORED_US: Final = 60 * SECOND_US
 class RunLog:
     """Remembers runs: in memory each, in the ledger what has something to tell and now and then a quiet one.
 
-    `running` has the sweeps under way, each with the monotonic time at which it began.
+    `running` has the sweeps under way, each with the monotonic time at which it began; `count` and `errors` since the start.
     """
 
     ledger: Ledger
@@ -43,6 +43,9 @@ class RunLog:
     last_us: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
+    count: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    last_wall_us: dict[str, int] = field(default_factory=dict)
     _stored_us: dict[str, int] = field(default_factory=dict)
 
     def run(self, name: str, sweep: Callable[[], Swept]) -> Swept:
@@ -63,6 +66,9 @@ class RunLog:
         ended = self.clock.now()
         self.failures[name] = self.failures.get(name, 0) + 1 if note else 0
         self.last_us[name] = self.clock.monotonic_us()
+        self.last_wall_us[name] = ended.wall_us
+        self.count[name] = self.count.get(name, 0) + 1
+        self.errors[name] = self.errors.get(name, 0) + swept.errors
         quiet = not (swept.moved or swept.errors)
         if quiet and ended.boot_us - self._stored_us.get(name, -_QUIET_RUN_STORED_US) < _QUIET_RUN_STORED_US:
             return swept

@@ -45,7 +45,9 @@ class Swept(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Sweeper:
-    """The sweeps of one process. `me` is its incarnation; `ask` starts probes, whose answers arrive elsewhere; `tell` drives ladders."""
+    """The sweeps of one process. `me` is its incarnation; `ask` starts probes, whose answers arrive elsewhere; `tell` drives ladders;
+    `heard` hears of each move once it is recorded.
+    """
 
     shell: Shell
     examiner: Examiner
@@ -54,6 +56,7 @@ class Sweeper:
     probe_room: Callable[[], int]
     tell: Callable[[], Escalated] = lambda: Escalated(0, 0)
     retain: Callable[[], Retention] = lambda: FOR_EVER
+    heard: Callable[[Row, Sequence[Event]], None] = log_moves
     _due: DueClock = field(init=False)
     _forgotten_us: int = field(init=False, default=0)  # by the monotonic clock: when to look for them again
 
@@ -75,7 +78,7 @@ class Sweeper:
         """Take over from owners that are gone or lost their lease; find missing fences, and now and then who died owning nothing."""
         moved = recover_leases(self.shell, self.examiner, self.me)
         for row, events in moved:
-            log_moves(row, events)
+            self.heard(row, events)
         now_us = self.shell.clock.monotonic_us()
         if now_us >= self._forgotten_us:  # not at each run: a child that such a worker left alive is looked for in all of /proc
             self._forgotten_us = now_us + round(self.shell.limits.lease_seconds * SECOND_US)
@@ -109,7 +112,7 @@ class Sweeper:
                 asking += prepared.asking
                 moved += prepared.moved
         for row, events in moved:
-            log_moves(row, events)
+            self.heard(row, events)
         self.ask(asking)
         return Swept(len(rows) + derived, len(moved) + derived, errors)
 
@@ -172,5 +175,5 @@ class Sweeper:
                 continue
             if done is not None and done.row is not None:
                 moved += 1
-                log_moves(done.row, events)
+                self.heard(done.row, events)
         return Swept(len(rows), moved, errors)

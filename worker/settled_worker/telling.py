@@ -12,12 +12,16 @@ log = get_log("settled.worker")
 
 
 class Telling:
-    """What was told last. Nothing in here raises for a store that cannot be used now: it is told at a later tick."""
+    """What was told last. Nothing in here raises for a store that cannot be used now: it is told at a later tick.
+
+    `unwritable` says why this incarnation's row could not be refreshed, so that an idle worker sees it, too.
+    """
 
     def __init__(self, shell: Shell, presence: Presence) -> None:
         self._shell, self._presence = shell, presence
         self._seen_boot_us = 0
         self._paused = pauses.NOTHING
+        self.unwritable: str | None = None
 
     def alive(self, boot_us: int) -> None:
         """Keep the row of this incarnation fresh, seldom."""
@@ -27,7 +31,9 @@ class Telling:
             if self._seen_boot_us:
                 self._presence.seen()
             self._seen_boot_us = boot_us
+            self.unwritable = None
         except SettledError as error:
+            self.unwritable = f"the store cannot be written: {error}"
             log.warning("worker.row_not_refreshed", error=str(error))
 
     def paused(self, paused: pauses.Paused) -> None:

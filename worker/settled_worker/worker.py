@@ -42,6 +42,8 @@ from settled_worker.sweeps import Sweeper
 from settled_worker.telling import Telling
 from settled_worker.terms import overrides_of, retention_of
 from settled_worker.wake import Wake
+from settled_worker.watching.signs import Signs
+from settled_worker.watching.watch import Watch, our_version
 
 log = get_log("settled.worker")
 _STORE_PAUSE_SECONDS: Final = 0.2
@@ -85,11 +87,14 @@ class Worker:
     def run(self) -> int:
         """Work until a signal says otherwise. Raises ConfigurationError for what no retry can mend."""
         check_contracts(self._app)
+        self._runs = RunLog(self._shell.ledger, self._clock)
+        self._watch = Watch(self._settings, self._signs(), self._app.contracts)
         self._wake.open()
         before = {number: signal.signal(number, self._wake.on_signal) for number in _ENDING}
         at_terminal = sys.stderr is not None and sys.stderr.isatty()  # which is gone when it hangs up: nobody reloads that way
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._wake.on_signal if at_terminal else self._wake.on_reload)
         try:
+            self._watch.start()  # before the ledger is open: who waits for it shall be told so
             if not self._open():
                 return 0
             self._start()
@@ -103,8 +108,19 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            self._watch.close()
             self._wake.close()
             self._hang.close()
+
+    def _signs(self) -> Signs:
+        return Signs(
+            clock=self._clock,
+            ledger=self._shell.ledger,
+            runs=self._runs,
+            hung_seconds=lambda: self._settings.worker.hung_seconds,
+            version=our_version(),
+            started_wall_us=self._clock.now().wall_us,
+        )
 
     # ------------------------------------------------------------------ life
 
@@ -123,7 +139,8 @@ class Worker:
                 if not told:
                     log.warning("worker.waits_for_store", error=str(error))
                 told = True
-                self._standing.waiting(f"waiting for the store: {error}")
+                self._watch.signs.trouble = f"waiting for the store: {error}"
+                self._standing.waiting(self._watch.signs.trouble)
                 self._ears.sleep(_STORE_WAIT_SECONDS)
         return False
 
@@ -150,7 +167,7 @@ class Worker:
             slots=self._presence,
             room=self._capacity.room,
             refuses=self._capacity.refuses,
-            journal=LogJournal(),
+            journal=LogJournal(self._watch.moved),
             claiming=not self._paused,
         )
         self._escalation = escalation_of(self._app, self._settings, self._presence.id)
@@ -162,8 +179,8 @@ class Worker:
             probe_room=self._execution.free_probes,
             tell=self._escalation.tick,
             retain=lambda: retention_of(self._settings),
+            heard=self._watch.moved,
         )
-        self._runs = RunLog(self._shell.ledger, self._clock)
         self._schedule = Schedule(self._settings.sweeps, self._runs, self._sweeper.run)
         self._care = Care(self._standing, self._shell.ledger, self._clock, self._runs, self._schedule, paused=self._paused)
         self._ears.hang_bell(self._presence.run_directory, self._presence.incarnation.id)
@@ -198,7 +215,16 @@ class Worker:
                 self._reload()
             busy = self._tick(rung=rung)
             self._care.look(len(self._pump.flights), self._settings.worker.hung_seconds)
+            self._show_signs()
             rung = self._ears.sleep(0.0 if busy else self._pause())
+
+    def _show_signs(self) -> None:
+        """Let those who look at this worker see how it is. Plain assignments: nobody who looks can hold this up."""
+        signs, now = self._watch.signs, self._clock
+        signs.ticked_us, signs.ticked_wall_us = now.monotonic_us(), now.now().wall_us
+        signs.ready, signs.draining = self._standing.is_ready, bool(self._wake.signals)
+        signs.ailment, signs.trouble = self._care.ailment, self._care.trouble or self._telling.unwritable
+        signs.running, signs.abandoned = len(self._pump.flights), self._execution.abandoned
 
     def _reload(self) -> None:
         """Read the settings again; what is wrong with them is said, and the old ones stay in force."""
@@ -263,9 +289,12 @@ class Worker:
             if not 0 < len(self._wake.reports) < enough:
                 break
             time.sleep(_GATHER_SECONDS)
-        return self._wake.take()
+        reports = self._wake.take()
+        self._watch.ended(reports)
+        return reports
 
     def _begin(self, starts: Starts) -> None:
+        self._watch.started(starts.jobs)
         for job in starts.jobs:
             self._execution.start(job)
         for key in starts.stops:
@@ -274,12 +303,14 @@ class Worker:
     def _drain(self) -> None:
         """Claim no more; wait for what runs, then stop it; record all of it."""
         self._pump.claiming = False
+        self._show_signs()
         self._care.stay(len(self._pump.flights))
         self._schedule.close(wait=self._care.ailment is None)
         until_us = self._clock.monotonic_us() + int(self._settings.worker.drain_seconds * SECOND_US)
         log.info("worker.draining", running=len(self._pump.flights))
         while self._busy() and self._clock.monotonic_us() < until_us and self._wake.signals < _SIGNALS_TO_STOP_NOW:
             self._tick(rung=False)
+            self._show_signs()
             self._care.stay(len(self._pump.flights))
             self._ears.sleep(0.05)
         if self._busy():
@@ -293,6 +324,7 @@ class Worker:
         until_us = self._clock.monotonic_us() + int((self._limits.drain_seconds) * SECOND_US)
         while self._busy() and self._clock.monotonic_us() < until_us:
             self._tick(rung=False)
+            self._show_signs()
             self._care.stay(len(self._pump.flights))
             self._ears.sleep(0.02)
 

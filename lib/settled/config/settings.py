@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from settled.config.cron import check_cron
+from settled.config.endpoint import HttpSettings, MetricsSettings
 from settled.config.escalation import EscalationSettings
 from settled.config.values import Bytes, Count, DiskBytes, Seconds, Section, lower, pattern, share
 from settled.core.limits import DEFAULTS, TERM_DEFAULTS
@@ -195,6 +196,8 @@ class Settings(BaseSettings):
     escalation: EscalationSettings = EscalationSettings()
     logs: LogsSettings = LogsSettings()
     health: HealthSettings = HealthSettings()
+    http: HttpSettings = HttpSettings()
+    metrics: MetricsSettings = MetricsSettings()
     two_person_risks: tuple[Literal["low", "medium", "high", "financial"], ...] = ()
     """Risks whose resolutions one person proposes and another one approves. Recommended: financial."""
     people: PeopleSettings = PeopleSettings()

@@ -44,6 +44,11 @@ class Limits:
 
     busy_timeout_seconds: float = 5.0
     disk_free_bytes_min: int = 67_108_864
+    http_connections_max: int = 8
+    http_head_bytes_max: int = 8192
+    http_seconds: float = 5.0
+    textfile_seconds: float = 15.0
+    metrics_contracts_max: int = 50
     wal_pages: int = 4000
     wal_bytes_max: int = 67_108_864
     purge_batches_max: int = 40
