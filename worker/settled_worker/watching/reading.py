@@ -66,7 +66,7 @@ def _work(transaction: Transaction, now_us: int, contracts: Contracts) -> Values
 
 
 def _people(transaction: Transaction, now_us: int) -> Values:
-    paused = dict.fromkeys(((scope,) for scope in _SCOPES), 0.0)
+    paused: dict[tuple[str, ...], float] = {(scope,): 0.0 for scope in _SCOPES}
     for one in pauses.active(transaction):
         paused[(one.scope,)] += 1
     waiting: dict[tuple[str, ...], float] = {}
