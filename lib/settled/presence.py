@@ -9,7 +9,7 @@ from pathlib import Path
 
 from settled.core.errors import ConfigurationError, LedgerUnavailableError
 from settled.execution.cgroup import find_handed
-from settled.execution.incarnation import Incarnation, remove_lock_file, shared_mode
+from settled.execution.incarnation import RECORDER_SUFFIX, Incarnation, remove_lock_file, shared_mode
 from settled.execution.recorder import Recorder
 from settled.shell import Shell
 from settled.store import workers
@@ -102,7 +102,7 @@ class Presence:
             self._remove_files()
 
     def _recorder_path(self) -> Path:
-        return self.incarnation.lock_path.with_suffix(".recorder")
+        return self.incarnation.lock_path.with_suffix(RECORDER_SUFFIX)
 
     def _facts(self, kind: workers.Kind) -> workers.WorkerFacts:
         born = self.incarnation

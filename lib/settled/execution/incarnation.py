@@ -5,6 +5,8 @@ Promise: what these functions call gone is gone. Whatever cannot be looked at is
 The lock is a flock on an inheritable descriptor. Runners are given it and plain forks keep it, so a free lock means that the
 process, its runners and its forked children have ended. Children that were exec'd without it carry the mark in their
 environment instead. Look at the lock first and at the marks second: a fork that execs in between then appears in one of the two.
+A forked child that closed its descriptors, as daemons do, shows neither (its environment is the one that its parent was started
+with): it still has the flight recorder mapped.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ from settled.core.errors import ConfigurationError
 from settled.execution.cgroup import group_is_empty, make_group, remove_group
 
 MARK: Final = "SETTLED_INCARNATION"
+RECORDER_SUFFIX: Final = ".recorder"
 _PROC: Final = Path("/proc")
 _MOUNTS: Final = _PROC / "self/mountinfo"
 _HIDES_OTHERS: Final = frozenset({"2", "invisible"})
@@ -174,7 +177,7 @@ def remove_lock_file(path: Path, dev: int, inode: int) -> bool:
 
 
 def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks: int | None = None) -> list[int] | None:
-    """Return the pids whose environment carries the mark; None if a process of the user `uid` (default ours) hides its own.
+    """Return the pids that carry the mark or map the recorder; None if one of the user `uid` (default ours) hides what it has.
 
     A process that hides its environment does not matter if it is older than `started_ticks`, the start of the incarnation:
     it is no descendant. A process started meanwhile is found too: the list is read until it shows nothing new. Where the system
@@ -194,6 +197,8 @@ def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks:
             return sorted(found)
         for pid in fresh:
             carries = _carries(pid, incarnation.encode())
+            if carries is False and not _is_older(pid, started_ticks):
+                carries = _maps(pid, incarnation.encode())
             if carries is None and not _is_no_descendant(pid, wanted, started_ticks):
                 return None
             if carries:
@@ -242,10 +247,26 @@ def _carries(pid: int, name: bytes) -> bool | None:
     return any(name in entry[len(prefix) :].split(b",") for entry in entries if entry.startswith(prefix))
 
 
+def _maps(pid: int, name: bytes) -> bool | None:
+    """Return whether `pid` has the recorder of the incarnation mapped; None if that cannot be read. An observer maps it as well."""
+    if pid == os.getpid():
+        return False
+    try:
+        return b"/" + name + RECORDER_SUFFIX.encode() in (_PROC / str(pid) / "maps").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    except OSError:
+        return None
+
+
+def _is_older(pid: int, started_ticks: int | None) -> bool:
+    its_start = start_ticks(pid)
+    return started_ticks is not None and its_start is not None and its_start < started_ticks
+
+
 def _is_no_descendant(pid: int, uid: int, started_ticks: int | None) -> bool:
     """Return whether `pid` has ended, is older than the incarnation, or has none of its four user ids in common with it."""
-    its_start = start_ticks(pid)
-    if started_ticks is not None and its_start is not None and its_start < started_ticks:
+    if _is_older(pid, started_ticks):
         return True
     try:  # not by the owner of its /proc folder: that is root for whatever may not be dumped
         lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()

@@ -19,7 +19,7 @@ from settled.core.row import Row
 from settled.core.words import FenceBasis, Status
 from settled.doorbell import SUFFIX as BELL
 from settled.execution.cgroup import group_is_empty, remove_group
-from settled.execution.incarnation import lock_is_free, marked_processes, remove_lock_file
+from settled.execution.incarnation import RECORDER_SUFFIX, lock_is_free, marked_processes, remove_lock_file
 from settled.execution.recorder import Phase, Recorder, RecorderUnreadableError
 from settled.shell import Shell
 from settled.steps.readable import readable_case
@@ -137,7 +137,7 @@ def read_counter(worker: WorkerRow) -> int | None:
 
 def recorder_path(worker: WorkerRow) -> Path:
     """Return where the flight recorder of an incarnation lies: beside its lock file."""
-    return Path(worker.lock_path).with_suffix(".recorder")
+    return Path(worker.lock_path).with_suffix(RECORDER_SUFFIX)
 
 
 def _marked(worker: WorkerRow, path: Path) -> int | None:

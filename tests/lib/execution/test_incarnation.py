@@ -34,7 +34,9 @@ WORKER = """
 import os, subprocess, sys, time
 from pathlib import Path
 from settled.execution.incarnation import Incarnation
+from settled.execution.recorder import Recorder
 me = Incarnation.start(Path(sys.argv[1]))
+recorder = Recorder.create(me.lock_path.with_suffix(".recorder"), 2, me.id, me.boot_id)
 print(me.id, me.lock_path, me.lock_dev, me.lock_inode, me.start_ticks)
 for line in sys.stdin:
     match line.strip():
@@ -43,6 +45,19 @@ for line in sys.stdin:
             if child == 0:
                 os.close(0)
                 time.sleep(600)
+            print(child)
+        case "daemon":  # forked, in a session of its own, with every descriptor closed: neither lock nor mark is left of it
+            told, tell = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.setsid()
+                os.close(told)
+                os.dup2(tell, 0)
+                os.closerange(1, 1024)
+                os.close(0)
+                time.sleep(600)
+            os.close(tell)
+            os.read(told, 1)  # at its end the child has closed them all
             print(child)
         case "exec":  # close_fds: it gets the mark and not the lock
             print(subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True).pid)
@@ -124,6 +139,21 @@ def test_a_child_that_has_the_lock_keeps_it_after_the_worker_died(
     assert seen.lock_is_free() is False
     assert not seen.is_gone()
     os.kill(left_over[0], signal.SIGKILL)
+    eventually(seen.is_gone)
+
+
+@pytest.mark.promise("S93")
+def test_a_forked_child_that_closed_everything_is_found_by_the_recorder_that_it_maps(
+    worker: tuple[Child, Seen], left_over: list[int], eventually: Callable[..., object]
+) -> None:
+    child, seen = worker
+    left_over.append(pid := int(child.ask("daemon")))
+    child.kill()
+    assert seen.lock_is_free() is True
+    assert f"{MARK}={seen.id}" not in Path(f"/proc/{pid}/environ").read_text()
+    assert seen.marked() == [pid]
+    assert not seen.is_gone()
+    os.kill(pid, signal.SIGKILL)
     eventually(seen.is_gone)
 
 
