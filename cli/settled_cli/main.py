@@ -33,6 +33,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "escalation": ("settled_cli.commands.escalation:escalation", "Try a channel; see what is open and what has not arrived."),
     "incident": ("settled_cli.commands.incident:incident", "Take everything about one operation along as one JSON."),
     "unit": ("settled_cli.commands.unit:unit", "Print the files of the service, or put them in place."),
+    "mcp": ("settled_cli.commands.mcp:mcp", "Offer the contracts of an app to agents over MCP."),
     "config": ("settled_cli.commands.config:config", "Show the settings in force and where each comes from."),
 }
 

@@ -59,6 +59,12 @@ class Limits:
 
     tool_wait_seconds: float = 2.0
     tool_output_chars_max: int = 20_000
+    mcp_wait_seconds: float = 30.0
+    mcp_wait_seconds_max: float = 300.0
+    mcp_progress_seconds: float = 1.0
+    mcp_waits_max: int = 100
+    mcp_sessions_max: int = 100
+    mcp_request_bytes_max: int = 2_097_152
     delivery_seconds: float = 10.0
     delivery_seconds_max: float = 60.0
     delivery_retry_initial_seconds: float = 1.0
