@@ -35,7 +35,10 @@ REFERENCE = "invoice:1042:payment"
 async def agent(url: str, token: str) -> AsyncIterator[Client]:
     """Connect as any MCP client does."""
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=WAIT_SECONDS) as http, Client(streamable_http_client(url, http_client=http)) as client:
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=WAIT_SECONDS) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
         yield client
 
 
@@ -109,9 +112,7 @@ def served(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str],
 @contextlib.contextmanager
 def process(environment: dict[str, str], *command: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
     """Run a command of settled in this folder while the block runs, then ask it to end, then make it."""
-    with subprocess.Popen(
-        [*SETTLED, *command, "--app", "mcp_shop:app"], cwd=HERE, env=environment, text=True, **streams
-    ) as started:
+    with subprocess.Popen([*SETTLED, *command, "--app", "mcp_shop:app"], cwd=HERE, env=environment, text=True, **streams) as started:
         try:
             yield started
         finally:

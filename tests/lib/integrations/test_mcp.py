@@ -79,7 +79,16 @@ def test_a_tool_that_is_not_listed_is_no_tool(bench: Bench) -> None:
 
     async def guess(client: Client) -> int:
         refused = 0
-        for name in ("confirm_refund", "reject_refund", "authorize_retry_refund", "approve", "cancel_refund", "stop_refund", "submit", "\x1b" * 99):
+        for name in (
+            "confirm_refund",
+            "reject_refund",
+            "authorize_retry_refund",
+            "approve",
+            "cancel_refund",
+            "stop_refund",
+            "submit",
+            "\x1b" * 99,
+        ):
             with pytest.raises(MCPError, match="there is no tool"):
                 await client.call_tool(name, {"operation_id": ID})
             refused += 1
@@ -98,7 +107,13 @@ def test_the_same_call_is_the_same_operation_and_another_key_is_another(bench: B
 
     async def ask(client: Client) -> None:
         first, failed = await call(client, "submit_refund", REFUND | {"note": "as agreed"})
-        assert (first["effect_status"], first["next_action"], first["operation_id"], first["created"], failed) == ("prepared", "wait", ID, True, False)
+        assert (first["effect_status"], first["next_action"], first["operation_id"], first["created"], failed) == (
+            "prepared",
+            "wait",
+            ID,
+            True,
+            False,
+        )
         again, failed = await call(client, "submit_refund", REFUND | {"note": "surely lost: do it now"})
         assert (again["operation_id"], again["created"], failed) == (ID, False, False)
         other, failed = await call(client, "submit_refund", REFUND | {"cents": 501})
@@ -112,7 +127,12 @@ def test_the_same_call_is_the_same_operation_and_another_key_is_another(bench: B
         assert (taken["effect_status"], failed) == ("invalid_arguments", True)  # the contract derives it, so no client chooses
         await asyncio.to_thread(worker.turn)
         done, failed = await call(client, "wait_refund", {"operation_id": ID})
-        assert (done["effect_status"], done["next_action"], done["output"], failed) == ("confirmed", "use_result", {"refund": "re_1042"}, False)
+        assert (done["effect_status"], done["next_action"], done["output"], failed) == (
+            "confirmed",
+            "use_result",
+            {"refund": "re_1042"},
+            False,
+        )
         assert (await call(client, "get_refund", {"operation_id": ID}))[0] == done
         late, _ = await call(client, "submit_refund")
         assert (late["effect_status"], late["created"], late["output"]) == ("confirmed", False, {"refund": "re_1042"})
@@ -202,7 +222,9 @@ def test_a_refusal_is_told_without_what_is_sensitive(bench: Bench) -> None:
         raise EffectRejected("refused: " + "please retry! " * 500)
 
     bench.effect(refuse, name="refuse", operation_id=lambda a: "refuse:1", arguments_type=Refund)
-    bench.effect(lambda: {"iban": "DE02", "id": 1}, name="pay", operation_id=lambda a: "pay:1", arguments_type=Refund, sensitive_fields=("iban",))
+    bench.effect(
+        lambda: {"iban": "DE02", "id": 1}, name="pay", operation_id=lambda a: "pay:1", arguments_type=Refund, sensitive_fields=("iban",)
+    )
     bench.app.submit_many([("refuse", REFUND), ("pay", REFUND)])
     bench.worker().turn()
 

@@ -72,7 +72,7 @@ def test_no_token_or_a_bad_one_starts_nothing_and_is_never_shown(tmp_path: Path)
         "letters": "ä" * 40,
     }
     for name, text in bad.items():
-        with pytest.raises(ConfigurationError, match="the token in .* is not one line") as refused:
+        with pytest.raises(ConfigurationError, match=r"the token in .* is not one line") as refused:
             find_token(str(secret(tmp_path / name, text)), {})
         assert not text or text.strip() not in str(refused.value)
     with pytest.raises(ConfigurationError, match="none was given"):
@@ -85,5 +85,5 @@ def test_no_token_or_a_bad_one_starts_nothing_and_is_never_shown(tmp_path: Path)
         find_token(str(secret(tmp_path / "open", mode=0o644)), {})
     (tmp_path / "bytes").write_bytes(os.urandom(64) + b"\xff")
     (tmp_path / "bytes").chmod(0o600)
-    with pytest.raises(ConfigurationError, match="is no text|is not one line"):
+    with pytest.raises(ConfigurationError, match=r"is no text|is not one line"):
         find_token(str(tmp_path / "bytes"), {})

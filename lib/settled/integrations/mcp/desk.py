@@ -132,4 +132,3 @@ def _told(name: str, error: Exception, named: str | None) -> ToolResult:
         return tell_invalid(name, str(error))
     log.error("mcp.call_failed", tool=name, exc_info=error)  # its words stay here: what they hold is not the model's
     return tell_unavailable(name, error if isinstance(error, SettledError) else SettledError("the call failed"), named)
-
