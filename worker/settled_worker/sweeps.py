@@ -21,7 +21,7 @@ from settled.steps.forgotten import clear_files, end_forgotten
 from settled.steps.readable import put_aside
 from settled.steps.reconcile import Asking, prepare_probes
 from settled.steps.recover import Examiner, recover_leases
-from settled.steps.retain import FOR_EVER, Retention, purge_old
+from settled.steps.retain import FOR_EVER, Retention, forget_old, purge_old
 from settled.store import waiting
 from settled.store.inbox import find_older, take
 from settled.store.maintenance import checkpoint
@@ -135,12 +135,14 @@ class Sweeper:
         return Swept(1)
 
     def retention(self) -> Swept:
-        """Remove texts, and evidence for nobody, that are older than is kept; then files of incarnations that are long gone."""
-        purged = purge_old(self.shell, self.retain(), batches_max=self.shell.limits.purge_batches_max)
+        """Remove texts, closed incidents, and evidence for nobody, that are older than is kept; then files of incarnations long gone."""
+        kept, batches_max = self.retain(), self.shell.limits.purge_batches_max
+        purged = purge_old(self.shell, kept, batches_max=batches_max)
+        forgotten = forget_old(self.shell, kept, batches_max=batches_max)
         dropped, cleared = self._drop_evidence(), clear_files(self.shell, self.me)
-        if purged.purged or dropped:
-            log.info("sweep.purged", sweep="retention", operations=purged.purged, evidence=dropped)
-        return Swept(purged.examined + dropped + cleared, purged.purged + dropped + cleared)
+        if purged.purged or dropped or forgotten:
+            log.info("sweep.purged", sweep="retention", operations=purged.purged, evidence=dropped, incidents=forgotten)
+        return Swept(purged.examined + dropped + cleared + forgotten, purged.purged + dropped + cleared + forgotten)
 
     def _drop_evidence(self) -> int:
         """Give up evidence that has waited too long for an operation that nobody submitted."""

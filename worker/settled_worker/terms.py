@@ -21,6 +21,7 @@ def overrides_of(settings: Settings) -> dict[str, dict[str, float | int]]:
 
 
 def retention_of(settings: Settings) -> Retention:
-    """Return how long the settings keep the texts of settled operations."""
+    """Return how long the settings keep the texts of settled operations, and incidents: at least as long as storms are counted."""
     own = {name: chosen.payload_seconds for name, chosen in settings.contracts.items() if chosen.payload_seconds is not None}
-    return Retention(payload_seconds=settings.retention.payload_seconds, contracts=own)
+    kept = max(settings.retention.incidents_seconds, settings.escalation.storm_window_seconds)
+    return Retention(payload_seconds=settings.retention.payload_seconds, contracts=own, incidents_seconds=kept)

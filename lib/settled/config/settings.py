@@ -128,10 +128,12 @@ def unknown_limits_of(contracts: Mapping[str, ContractSettings]) -> dict[str, Un
 
 
 class RetentionSettings(Section):
-    """What the retention sweep removes of settled operations. Identity, fingerprint, events and chain stay for ever."""
+    """What the retention sweep removes. Identity, fingerprint, events and chain stay for ever."""
 
     payload_seconds: Seconds | None = None
     """How long arguments and outputs are kept after the end. None: for ever."""
+    incidents_seconds: Seconds = DEFAULTS.incidents_seconds
+    """How long incidents are kept after they were closed, and what people were told of them. What is open or undelivered stays."""
 
 
 class EncryptionSettings(Section):

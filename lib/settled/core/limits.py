@@ -53,6 +53,7 @@ class Limits:
     wal_bytes_max: int = 67_108_864
     purge_batches_max: int = 40
     inbox_seconds: float = 2_592_000.0
+    incidents_seconds: float = 31_536_000.0
     sweep_history_max: int = 1000
     inbox_max: int = 10_000
     inbox_per_reference_max: int = 100

@@ -7,6 +7,7 @@ from typing import Final
 from settled.core.errors import ContractNotFoundError
 from settled.core.moment import SECOND_US
 from settled.shell import Shell
+from settled.store.old_incidents import forget_incidents
 from settled.store.pauses import known_contracts
 from settled.store.retention import Group, Purged, purge, purge_runs
 
@@ -17,10 +18,11 @@ _DEFAULT: Final = ""
 class Retention:
     """For how many seconds arguments and outputs are kept after an operation was last updated; None: for ever.
 
-    `contracts` overrules `payload_seconds` for the contracts that it names.
+    `contracts` overrules `payload_seconds` for the contracts that it names. `incidents_seconds`: for how long closed incidents are kept.
     """
 
     payload_seconds: float | None = None
+    incidents_seconds: float | None = None
     contracts: Mapping[str, float] = field(default_factory=dict)
 
     def groups(self, now_us: int) -> list[Group]:
@@ -45,6 +47,13 @@ def purge_old(shell: Shell, retention: Retention, *, batches_max: int) -> Purged
         runs = purge_runs(shell.ledger, _before(shell.clock.now().wall_us, retention.payload_seconds))
         examined, purged = examined + runs, purged + runs
     return Purged(examined, purged)
+
+
+def forget_old(shell: Shell, retention: Retention, *, batches_max: int) -> int:
+    """Forget what was closed and told longer ago than the settings keep, some batches; return how many incidents and digests."""
+    if retention.incidents_seconds is None:
+        return 0
+    return forget_incidents(shell.ledger, _before(shell.clock.now().wall_us, retention.incidents_seconds), batches_max=batches_max)
 
 
 def purge_by_hand(

@@ -17,7 +17,7 @@ from settled.store.transaction import Transaction
 
 _c = notification.c
 _UNDELIVERED: Final = sa.text("notification.state IN ('wanted', 'pending', 'sending')")
-_UNDONE: Final = sa.text("notification.state IN ('wanted', 'grouped', 'pending', 'sending')")
+UNDONE: Final = sa.text("notification.state IN ('wanted', 'grouped', 'pending', 'sending')")
 
 
 class Wanted(NamedTuple):
@@ -185,7 +185,7 @@ def _wanted() -> sa.ClauseElement:
 
 
 def _told() -> sa.ClauseElement:
-    undone = sa.func.max(sa.case((_UNDONE, 1), else_=0))
+    undone = sa.func.max(sa.case((UNDONE, 1), else_=0))
     rows = sa.select(_c.step, sa.func.max(_c.number) + 1, sa.func.max(_c.created_us), undone)
     return rows.where(_c.incident == named("incident")).group_by(_c.step)
 

@@ -293,6 +293,7 @@ _partial("uq_incident_open", _OPEN, _i.operation, _i.kind, unique=True)
 _partial("ix_incident_open", _OPEN, _i.opened_us)
 _partial("ix_incident_due", sa.text("due_us IS NOT NULL"), _i.due_us)
 _partial("ix_incident_operation", sa.text("operation IS NOT NULL"), _i.operation)
+_partial("ix_incident_closed", sa.text("closed_us IS NOT NULL"), _i.closed_us)
 sa.Index("ix_incident_contract", _i.contract, _i.kind, _i.opened_us)
 
 # How many attempts of a contract ended within a short time, and how many of them lost their outcome; only where a limit is set.
@@ -341,6 +342,7 @@ _partial("ix_notification_wanted", sa.text("state = 'wanted'"), _n.due_us, _n.id
 _partial("ix_notification_undelivered", sa.text("state IN ('wanted', 'pending', 'sending')"), _n.channel, _n.due_us, _n.id)
 _partial("ix_notification_sending", sa.text("state = 'sending'"), _n.owner)
 _partial("ix_notification_digest", sa.text("digest IS NOT NULL"), _n.digest)
+_partial("ix_notification_told_together", sa.text("kind = 'digest' AND state = 'delivered'"), _n.delivered_us)
 sa.Index("ix_notification_recent", _n.channel, _n.kind, _n.created_us)
 
 # The runs of the reference runtime for agents. Texts of the run (task, arguments, results, output) pass the codec; events hold none.

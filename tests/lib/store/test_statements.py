@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 import settled.store
 from settled.store import (
     incidents,
+    old_incidents,
     outbox,
     pauses,
     reads,
@@ -173,6 +174,9 @@ def test_what_the_telling_asks_every_second_walks_only_what_is_open_or_undeliver
         outbox._release_all: "ix_notification_sending",
         outbox._members_arrived: "ix_notification_digest",
         unknowns._open_unknown: "ix_operation_unknown",
+        old_incidents._closed_before: "ix_incident_closed",
+        old_incidents._digests_before: "ix_notification_told_together",
+        old_incidents._forget_told: "uq_notification_once",
     }
     for build, index in expected.items():
         assert any(index in step for step in plan(filled, build)), (build.__name__, plan(filled, build))
