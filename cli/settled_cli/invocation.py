@@ -5,7 +5,7 @@ does not need.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
@@ -14,7 +14,14 @@ from typing import Any, Final
 import click
 
 FORMATS: Final = ("table", "json", "jsonl")
+_SENTENCE_MAX: Final = 200  # characters
 SECONDS_MAX: Final = 1e9  # what the library takes, too
+
+
+def only(names: Iterable[str], what: str, **more: Any) -> dict[str, Any]:
+    """Return how an option is declared that takes one of these names: they stand in its help, which wraps, and not in its head."""
+    chosen = tuple(names)
+    return {"type": click.Choice(chosen), "metavar": what, "help": f"Only this one: {', '.join(chosen)}.", **more}
 
 
 @dataclass(slots=True)
@@ -73,6 +80,11 @@ class Verbs(_Explained, click.Group):
     """A group of commands."""
 
     command_class = Leaf
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each command, wrapped and whole."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(_SENTENCE_MAX)) for name in self.list_commands(ctx)])
 
 
 class LazyVerbs(Verbs):

@@ -5,6 +5,7 @@ Promise: text that others wrote reaches no terminal raw, and a reader that goes 
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ _NONE: Final = "-"
 _WHOLE_MAX: Final = 20  # characters, of a cell that never wraps: a status, a time
 _WRAPPED_MIN: Final = 20  # characters, of a column whose texts wrap
 _GAP: Final = 2
+_INDENT: Final = "    "
 _VALUE_MAX: Final = 2000  # of one value in a table that shows a single thing; programs get the whole
 
 
@@ -58,9 +60,10 @@ def show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Print a table: drawn on a terminal, plain aligned text elsewhere."""
     heads = [name.replace("_", " ") for name in columns]
     cells = [[cell(row.get(name)) for name in columns] for row in rows]
-    if sys.stdout is not None and sys.stdout.isatty() and _draw(heads, cells):
-        return
-    write(_aligned([heads, *cells]))
+    if sys.stdout is None or not sys.stdout.isatty():
+        write(_aligned([heads, *cells]))
+    elif not _draw(heads, cells):
+        write(_flowing([heads, *cells], shutil.get_terminal_size().columns))
 
 
 def cell(value: Any) -> str:
@@ -120,8 +123,26 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def _flowing(rows: Sequence[Sequence[str]], columns: int) -> str:
+    """Return a table for a narrow terminal: what does not fit beside its first columns stands indented below them, whole."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    lines: list[list[int]] = [[]]
+    left = columns
+    for index, width in enumerate(widths):
+        if lines[-1] and width > left:
+            lines.append([])
+            left = columns - len(_INDENT)
+        lines[-1].append(index)
+        left -= width + _GAP
+    texts = []
+    for row in rows:
+        parts = ("  ".join(row[index].ljust(widths[index]) for index in line).rstrip() for line in lines)
+        texts.append(_INDENT.join(f"{part}\n" for part in parts))
+    return "".join(texts)
+
+
 def _draw(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Draw a table whose long texts wrap; return False where the terminal is too narrow, for no value is ever cut."""
+    """Draw a table whose long texts wrap between words; return False where the terminal is too narrow, for no value is ever cut."""
     from rich.console import Console  # only a terminal needs it
     from rich.table import Table
     from rich.text import Text
@@ -132,8 +153,10 @@ def _draw(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         width = max((len(row[index]) for row in rows), default=0)
         shown = head.replace(" ", "\n") if width < len(head) else head
         width = max(width, *map(len, shown.splitlines()))
-        needed += min(width, _WRAPPED_MIN) + _GAP if width > _WHOLE_MAX else width + _GAP
-        table.add_column(shown, overflow="fold", no_wrap=width <= _WHOLE_MAX)
+        word = max((len(one) for row in rows for one in row[index].split()), default=0)  # an ID is copied: it never breaks
+        least = max(word, min(width, _WRAPPED_MIN)) if width > _WHOLE_MAX else width
+        needed += least + _GAP
+        table.add_column(shown, overflow="fold", no_wrap=width <= _WHOLE_MAX, min_width=least)
     if needed > console.width:
         return False
     for row in rows:

@@ -9,10 +9,13 @@ from settled.core.words import SETTLED
 from settled.operation import Operation, at
 from settled.steps.awaiting import Waiting
 from settled.steps.show import EventView
+from settled.store.outbox import Undelivered
+from settled_cli.render import utc
 
 LISTED: Final = ("operation_id", "contract", "status", "outcome", "attempts", "updated_at", "waits_for", "reason")
 WAITING: Final = ("operation_id", "contract", "risk", "reason", "waiting", "probe", "version")
 PENDING: Final = ("operation_id", "risk", "proposal", "verb", "proposed_by", "why", "expires_at")
+UNDELIVERED: Final = ("channel", "undelivered", "oldest", "attempts", "error")
 _SHOWN: Final = (
     "operation_id", "contract", "contract_version", "status", "outcome", "in_progress", "reconciling", "waits_for", "reason", "attempts",
     "version", "next_action", "output", "error", "provider_operation_id", "provider_reference", "duplicate_suspected", "queue", "risk",
@@ -89,4 +92,18 @@ def event_rows(events: Iterable[EventView], mask: Mask) -> list[dict[str, Any]]:
             "data": mask.of(dict(one.data)),
         }
         for one in events
+    ]
+
+
+def undelivered_facts(found: Iterable[Undelivered]) -> list[dict[str, Any]]:
+    """Return what is shown of each channel's queue."""
+    return [
+        {
+            "channel": one.channel or "(no worker has looked)",
+            "undelivered": one.notifications,
+            "oldest": utc(one.oldest_us),
+            "attempts": one.attempts,
+            "error": one.error,
+        }
+        for one in found
     ]

@@ -29,7 +29,7 @@ def attends(function: Decider) -> Decider:
 @attends
 @click.pass_obj
 def ack(invocation: Invocation, /, operation_id: str, **said: Any) -> None:
-    """Say that you look at it: ladder and reminders stop, nothing is decided."""
+    """Say that you look at it. Ladder and reminders stop; nothing is decided."""
     actor = required(said["actor"], "--actor", "Who looks at it?")
     with usage_errors():
         operation = open_app(invocation).acknowledge(operation_id, actor=actor, reason=said["reason"])
@@ -41,7 +41,7 @@ def ack(invocation: Invocation, /, operation_id: str, **said: Any) -> None:
 @click.option("--to", "assignee", metavar="NAME", required=True, help="Who looks at it.")
 @click.pass_obj
 def assign(invocation: Invocation, /, operation_id: str, assignee: str, **said: Any) -> None:
-    """Say who looks at it: ladder and reminders stop, nothing is decided."""
+    """Say who looks at it. Ladder and reminders stop; nothing is decided."""
     actor = required(said["actor"], "--actor", "Who assigns it?")
     with usage_errors():
         operation = open_app(invocation).assign(operation_id, assignee, actor=actor, reason=said["reason"])
@@ -53,7 +53,7 @@ def assign(invocation: Invocation, /, operation_id: str, assignee: str, **said: 
 @click.argument("until")
 @click.pass_obj
 def snooze(invocation: Invocation, /, operation_id: str, until: str, **said: Any) -> None:
-    """Stop ladder and reminders until UNTIL, a time with a zone like 2026-11-30T09:40:00Z."""
+    """Stop ladder and reminders for a while. UNTIL is a time with its zone, like 2026-11-30T09:40:00Z."""
     moment: datetime = read_time(until, "UNTIL")
     actor = required(said["actor"], "--actor", "Who wants to be told later?")
     with usage_errors():

@@ -17,7 +17,7 @@ from settled.core.words import Reason, Risk
 from settled.steps.awaiting import Waiting
 from settled_cli.asking import Decider, ask, at_terminal, required, who_and_why
 from settled_cli.deciding import ASSERTS
-from settled_cli.invocation import Invocation, Leaf, Refused, Seconds, usage_errors
+from settled_cli.invocation import Invocation, Leaf, Refused, Seconds, only, usage_errors
 from settled_cli.opening import open_app
 from settled_cli.render import emit, show_table
 from settled_cli.summaries import WAITING, waiting_row
@@ -30,7 +30,7 @@ def selects(command: Decider) -> Decider:
     """Add the options that select among what waits for a person."""
     for option in (
         click.option("--older-than", type=Seconds(), metavar="SECONDS", help="Only what has waited for longer."),
-        click.option("--reason-code", type=click.Choice([one.value for one in Reason]), help="Only what waits for this reason."),
+        click.option("--reason-code", **only([one.value for one in Reason], "CODE")),
         click.option("--risk", type=click.Choice([one.value for one in Risk]), help="Only this risk."),
         click.option("--contract", metavar="NAME", help="Only this contract."),
     ):

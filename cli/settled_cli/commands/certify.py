@@ -15,7 +15,7 @@ from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
 from settled.effect import Effect
 from settled.testing.sandbox import BEYOND, TROUBLES, ProviderSandbox, Sandbox
-from settled_cli.invocation import Invocation, Leaf
+from settled_cli.invocation import Invocation, Leaf, only
 from settled_cli.opening import app_reference, import_app, import_object, load
 from settled_cli.render import emit, write
 from settled_cli.reports import check_writable, write_report
@@ -32,9 +32,9 @@ _SANDBOX: Final = "sandbox"
 @click.option("--app", metavar="MODULE:APP", help="The App that has the handler. Default: SETTLED_APP, settled.toml, the effect's own.")
 @click.option("--sandbox", metavar="MODULE:OBJECT", help="The destination. Default: `sandbox` beside the contract, else the fake provider.")
 @click.option("--quick", is_flag=True, help="Each kill on a well host, and each trouble of the host without a kill, instead of every pair.")
-@click.option("--point", "points", multiple=True, type=click.Choice(tuple(POINTS)), help="Only this point; may be repeated.")
-@click.option("--host", "hosts", multiple=True, type=click.Choice(tuple(HOSTS)), help="Only this trouble of the host; may be repeated.")
-@click.option("--trouble", "troubles", multiple=True, type=click.Choice([one.name for one in (*TROUBLES, *BEYOND)]), help="Only this one.")
+@click.option("--point", "points", multiple=True, **only(POINTS, "POINT"))
+@click.option("--host", "hosts", multiple=True, **only(HOSTS, "TROUBLE"))
+@click.option("--trouble", "troubles", multiple=True, **only([one.name for one in (*TROUBLES, *BEYOND)], "TROUBLE"))
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Rounds at a time.")
 @click.option(
     "--output",

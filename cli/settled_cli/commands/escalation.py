@@ -18,10 +18,10 @@ from settled.store.reads import read_row
 from settled_cli.invocation import Invocation, Verbs
 from settled_cli.opening import load, open_app
 from settled_cli.render import emit, utc
+from settled_cli.summaries import UNDELIVERED, undelivered_facts
 from settled_worker.channels import DeliveryFailedError, Message, make_channel
 
 _LISTED = ("incident", "operation_id", "contract", "kind", "reason", "risk", "opened", "acknowledged_by", "assigned_to", "next")
-UNDELIVERED = ("channel", "undelivered", "oldest", "attempts", "error")
 
 
 @click.group(cls=Verbs)
@@ -72,20 +72,6 @@ def undelivered(invocation: Invocation) -> None:
     """Show what no channel has taken yet, the oldest first."""
     with open_app(invocation).ledger.read() as transaction:
         emit(invocation, undelivered_facts(outbox.undelivered(transaction)), UNDELIVERED)
-
-
-def undelivered_facts(found: list[outbox.Undelivered]) -> list[dict[str, object]]:
-    """Return what is shown of each channel's queue."""
-    return [
-        {
-            "channel": one.channel or "(no worker has looked)",
-            "undelivered": one.notifications,
-            "oldest": utc(one.oldest_us),
-            "attempts": one.attempts,
-            "error": one.error,
-        }
-        for one in found
-    ]
 
 
 def _facts(one: Incident, operation_id: str | None) -> dict[str, object]:

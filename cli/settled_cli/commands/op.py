@@ -9,7 +9,7 @@ from settled.core.words import Outcome, Status
 from settled_cli.asking import decides, who_and_why
 from settled_cli.card import show_card
 from settled_cli.explaining import explain_operation
-from settled_cli.invocation import Invocation, Seconds, Verbs, usage_errors
+from settled_cli.invocation import Invocation, Seconds, Verbs, only, usage_errors
 from settled_cli.opening import load_user_app, open_app
 from settled_cli.render import cell, emit, show_table, write
 from settled_cli.summaries import LISTED, event_rows, shown, summary
@@ -25,9 +25,7 @@ def op() -> None:
 
 
 @op.command("list")
-@click.option(
-    "--status", "statuses", multiple=True, type=click.Choice([status.value for status in Status]), help="Only these; may be repeated."
-)
+@click.option("--status", "statuses", multiple=True, **only([status.value for status in Status], "STATUS"))
 @click.option("--limit", type=click.IntRange(1, DEFAULTS.list_max), default=DEFAULTS.list_default, show_default=True)
 @click.pass_obj
 def list_operations(invocation: Invocation, statuses: tuple[str, ...], limit: int) -> None:

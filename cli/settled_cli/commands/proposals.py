@@ -66,7 +66,7 @@ def approve(invocation: Invocation, /, operation_id: str, number: int | None, co
 @click.option("--proposal", "number", type=int, metavar="N", help="The number of the proposal that you saw.")
 @click.pass_obj
 def decline(invocation: Invocation, operation_id: str, actor: str | None, reason: str | None, number: int | None) -> None:
-    """Decline what was proposed, or take your own proposal back. Nothing moves."""
+    """Decline a proposal, or take your own one back. Nothing moves."""
     app, proposal = _standing(invocation, operation_id, number)
     person = who_and_why(actor, reason)
     with usage_errors():

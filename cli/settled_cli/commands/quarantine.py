@@ -33,7 +33,7 @@ def quarantine() -> None:
 @selects
 @click.pass_obj
 def list_quarantined(invocation: Invocation, /, limit: int, pending: bool, **selection: Any) -> None:
-    """List what waits for a person: the highest risk first, then the longest wait."""
+    """List what waits for a person. The highest risk comes first, then the longest wait."""
     app = open_app(invocation)
     if pending:
         emit(invocation, [waiting_row(one) for one in app.pending_proposals()[:limit]], PENDING)
@@ -52,7 +52,7 @@ for each in (ack, assign, snooze, confirm_all, reject_all, propose, approve, dec
 @click.option("--provider-operation-id", metavar="ID", help="What the destination calls the effect.")
 @click.pass_obj
 def confirm(invocation: Invocation, /, operation_id: str, output_json: str | None, provider_operation_id: str | None, **said: Any) -> None:
-    """Confirm: you found that the effect happened, at least once."""
+    """Confirm: the effect happened, at least once. You found that."""
     app, operation = seen(invocation, operation_id, said["expected_version"])
     more = {} if output_json is None else {"output": read_json(output_json, "--output-json")}
     given = decision(said)
@@ -66,7 +66,7 @@ def confirm(invocation: Invocation, /, operation_id: str, output_json: str | Non
 @click.option("--assert-nothing-can-arrive", is_flag=True, help="Assert, on the record, that nothing already sent can still arrive.")
 @click.pass_obj
 def reject(invocation: Invocation, /, operation_id: str, assert_nothing_can_arrive: bool, **said: Any) -> None:
-    """Reject: you assert that no attempt took effect or still can."""
+    """Reject: no attempt took effect or still can. You assert that."""
     app, _ = seen(invocation, operation_id, said["expected_version"])
     say(ASSERTS)
     given = decision(said)
@@ -90,7 +90,7 @@ def authorize_retry(
     accept_second_effect: bool,
     **said: Any,
 ) -> None:
-    """Let one more attempt be dispatched: you assert that no attempt took effect or still can."""
+    """Let one more attempt be dispatched. You assert that none took effect, and that none still can."""
     app, _ = seen(invocation, operation_id, said["expected_version"])
     say(f"{ASSERTS} Exactly one more dispatch follows.")
     if at_terminal():

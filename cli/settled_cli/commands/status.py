@@ -8,13 +8,12 @@ import click
 
 from settled.core.moment import SECOND_US
 from settled.core.words import SETTLED, Status
-from settled_cli.commands.escalation import undelivered_facts
 from settled_cli.commands.pause import PAUSED
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.opening import load, open_app
 from settled_cli.render import emit, show_table, utc, write
 from settled_cli.schedules import schedules
-from settled_cli.summaries import ago
+from settled_cli.summaries import ago, undelivered_facts
 from settled_cli.survey import UNSETTLED, Survey, survey
 
 _CONTRACTS_MAX: Final = 3  # on the screen; programs get all
@@ -36,7 +35,7 @@ def status(invocation: Invocation) -> None:
         "unknown": by_contract(seen, Status.OUTCOME_UNKNOWN),
         "quarantined": by_contract(seen, Status.QUARANTINED),
         "incidents_open": seen.incidents_open,
-        "escalations_undelivered": undelivered_facts(list(seen.undelivered)),
+        "escalations_undelivered": undelivered_facts(seen.undelivered),
         "proposals_pending": seen.proposals,
         "workers": [worker_facts(one, seen.now_us) for one in seen.workers],
         "sweeps": schedules(load(invocation).settings, seen.sweeps, now_us=seen.now_us, served=bool(seen.workers)),

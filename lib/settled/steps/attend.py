@@ -12,7 +12,8 @@ from settled.core.moment import SECOND_US
 from settled.core.row import Row
 from settled.core.words import EventType
 from settled.shell import Shell
-from settled.steps.resolve import must_find, note_text, os_user
+from settled.steps.persons import note_text, who_acts
+from settled.steps.resolve import must_find
 from settled.store import incidents
 from settled.store.writer import Move, record
 
@@ -22,12 +23,12 @@ SNOOZE_MAX: Final = timedelta(days=366)
 
 def acknowledge(shell: Shell, operation_id: str, actor: object, reason: object) -> Row:
     """Stop ladder and reminders: somebody looks at it."""
-    return _attend(shell, operation_id, "acknowledge", EventType.ACKNOWLEDGED, _said(actor, reason))
+    return _attend(shell, operation_id, "acknowledge", EventType.ACKNOWLEDGED, _said(shell, actor, reason))
 
 
 def assign(shell: Shell, operation_id: str, assignee: object, actor: object, reason: object) -> Row:
     """Stop ladder and reminders: somebody named looks at it."""
-    said = _said(actor, reason) | {"assigned_to": note_text(assignee, "assignee")}
+    said = _said(shell, actor, reason) | {"assigned_to": note_text(assignee, "assignee")}
     return _attend(shell, operation_id, "assign", EventType.ASSIGNED, said)
 
 
@@ -42,12 +43,13 @@ def snooze(shell: Shell, operation_id: str, until: object, actor: object, reason
         until_us = -1
     if not now_us < until_us <= now_us + int(SNOOZE_MAX.total_seconds()) * SECOND_US:
         raise ValueError(f"until must lie ahead, by at most {SNOOZE_MAX.days} days, not {until.isoformat()}. Nothing was changed.")
-    return _attend(shell, operation_id, "snooze", EventType.SNOOZED, _said(actor, reason) | {"until_us": until_us})
+    return _attend(shell, operation_id, "snooze", EventType.SNOOZED, _said(shell, actor, reason) | {"until_us": until_us})
 
 
-def _said(actor: object, reason: object) -> dict[str, Any]:
+def _said(shell: Shell, actor: object, reason: object) -> dict[str, Any]:
     why = {} if reason is None else {"reason_given": note_text(reason, "reason")}
-    return {"actor": note_text(actor, "actor"), **why, "os_user": os_user()}
+    name, person = note_text(actor, "actor"), who_acts(shell)
+    return {"actor": name, **why, "os_user": person.os_user, "principal": person.principal}
 
 
 def _attend(shell: Shell, operation_id: str, verb: str, kind: EventType, data: dict[str, Any]) -> Row:
