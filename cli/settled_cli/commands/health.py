@@ -10,10 +10,10 @@ from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import SECOND_US
 from settled.core.text import one_line, safe_str
 from settled_cli.ailments import Ailment, ailments, disk_is_short
-from settled_cli.commands.escalation import undelivered_facts
 from settled_cli.invocation import Invocation, Leaf
 from settled_cli.opening import is_there, ledger_file, load, missing, open_app
 from settled_cli.render import emit, write
+from settled_cli.summaries import undelivered_facts
 from settled_cli.survey import Survey, survey
 
 
@@ -49,7 +49,7 @@ def facts_of(seen: Survey) -> dict[str, Any]:
         "oldest_due_seconds": seen.due_seconds,
         "oldest_unknown_seconds": seen.unknown_seconds,
         "incidents_open": seen.incidents_open,
-        "undelivered": undelivered_facts(list(seen.undelivered)),
+        "undelivered": undelivered_facts(seen.undelivered),
         "workers": [
             {"worker": one.incarnation, "pid": one.pid, "seen_seconds_ago": max(0, seen.now_us - one.seen_us) / SECOND_US}
             for one in seen.workers
