@@ -186,11 +186,21 @@ def inline(stage: Stage, size: Size) -> Figures:
 def idle(stage: Stage, size: Size) -> Figures:
     """A worker with nothing to do, once it has settled down."""
     worker = stage.start_worker(kind="thread", slots=size.slots)
-    time.sleep(2.0)
+    _let_settle(worker.pid)
     before, began = cpu_seconds(worker.pid), time.monotonic()
     time.sleep(size.idle_seconds)
     percent = 100 * (cpu_seconds(worker.pid) - before) / (time.monotonic() - began)
     return {"cpu_percent": percent, "peak_mb": peak_megabytes(worker.pid)}
+
+
+def _let_settle(pid: int) -> None:
+    """Wait until its start is over: on a busy machine that takes longer than two seconds. One that spins never settles."""
+    give_up_at, took = time.monotonic() + _SETTLE_SECONDS_MAX, 1.0
+    time.sleep(1.0)
+    while took > _SETTLED_CPU_SECONDS and time.monotonic() < give_up_at:
+        before = cpu_seconds(pid)
+        time.sleep(1.0)
+        took = cpu_seconds(pid) - before
 
 
 def _consume(stage: Stage, size: Size, kind: str, slots: int, *, delay: float = 0.0) -> Figures:
@@ -203,6 +213,9 @@ def _consume(stage: Stage, size: Size, kind: str, slots: int, *, delay: float = 
     took = time.monotonic() - int((stage.root / "first-started").read_text()) / 1e9
     return {"rate": (stage.done() - before) / took, "cpu_ms": 1_000 * (cpu_seconds(worker.pid) - cpu) / size.effects}
 
+
+_SETTLE_SECONDS_MAX = 60.0
+_SETTLED_CPU_SECONDS = 0.05
 
 WORKLOADS = {
     one.__name__: one for one in (submit, submit4, bulk, e2e_thread, e2e_process, sleep, latency, inline, idle)

@@ -23,22 +23,21 @@ class Child:
             stdout=subprocess.PIPE,
             env={**(os.environ if environ is None else environ), "PYTHONPATH": str(LIB)},
             pass_fds=pass_fds,
-            text=True,
+            bufsize=0,  # or a second line, read ahead with the first, would never be seen by `select`
         )
         self.pid = self.process.pid
 
-    def hear(self, *, seconds: float = 20.0) -> str:
+    def hear(self, *, seconds: float = 120.0) -> str:
         """Return the next line it prints; fails if none comes in time."""
         assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], seconds)
         assert ready, f"the child said nothing for {seconds} s"
-        return self.process.stdout.readline().strip()
+        return self.process.stdout.readline().decode().strip()
 
     def tell(self, line: str = "") -> None:
         """Send one line to its standard input."""
         assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        self.process.stdin.write(f"{line}\n".encode())
 
     def ask(self, line: str = "") -> str:
         """Send one line and return the next that comes back."""

@@ -131,7 +131,7 @@ ledger = Ledger(sys.argv[1], monotonic_us=lambda: time.monotonic_ns() // 1000)
 count = 0
 print("ready", flush=True)
 import select
-while not select.select([sys.stdin], [], [], 0)[0]:
+while not select.select([sys.stdin], [], [], 0.002)[0]:  # without any pause a reader may starve: in this journal mode both cannot be in
     with ledger.write() as transaction:
         row = Request(f"w-{count}", "c", "1", "default", "high", "json1:0", None, None, True, 0, 1, None, None, "{}")
         store_request(transaction, row, 1)
@@ -143,7 +143,7 @@ READER = """
 import sys
 import sqlite3
 for _ in range(100):
-    connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True, timeout=60)
     connection.execute("SELECT count(*) FROM operation").fetchone()
     connection.close()
 """
@@ -154,7 +154,7 @@ def test_another_program_with_another_library_loses_no_commit_of_a_writer(tmp_pa
     ledger = new_ledger(tmp_path, journal="delete")  # every SQLite may read it
     with Child(WRITER, ledger.path) as writer:
         assert writer.hear() == "ready"
-        run_python(READER, str(ledger.path))
+        run_python(READER, str(ledger.path), seconds=240)
         writer.tell()
         written = int(writer.hear())
     assert written > 0
