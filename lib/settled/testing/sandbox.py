@@ -61,6 +61,8 @@ class Sandbox:
     late_seconds: float = 1.0
     lag_seconds: float = 1.0
     seconds_held: float = 60.0
+    key_window: float | None = None
+    """Seconds for which it remembers a key, None: for ever. Beside a finite window of the contract a shortened one is set before `open`."""
 
     def open(self, folder: Path) -> Mapping[str, str]:
         """Start it in `folder`; return the environment that handlers and probes need to find it."""
@@ -106,14 +108,15 @@ class ProviderSandbox(Sandbox):
     def __init__(
         self, *, idempotent: bool = False, key_window: float | None = None, late_seconds: float = 1.0, lag_seconds: float = 1.0
     ) -> None:
-        self.late_seconds, self.lag_seconds = late_seconds, lag_seconds
-        self._options: dict[str, Any] = {"idempotent": idempotent, "key_window": key_window}
+        self.late_seconds, self.lag_seconds, self.key_window = late_seconds, lag_seconds, key_window
+        self._idempotent = idempotent
         self._running = contextlib.ExitStack()
         self.client = ProviderClient("http://127.0.0.1:0")
 
     def open(self, folder: Path) -> Mapping[str, str]:
         """Start the provider's process."""
-        running = self._running.enter_context(running_provider(file=folder / "effects.jsonl", **self._options))
+        provider = running_provider(file=folder / "effects.jsonl", idempotent=self._idempotent, key_window=self.key_window)
+        running = self._running.enter_context(provider)
         self.client = running.client
         return {URL_VARIABLE: running.url}
 

@@ -22,9 +22,11 @@ from settled_worker.testing.judging import (
     judge,
 )
 from settled_worker.testing.points import NONE, POINTS, Round, plan_rounds
-from settled_worker.testing.rounds import Setting, play
+from settled_worker.testing.rounds import play
+from settled_worker.testing.starting import Setting
 
 APPS = Path(__file__).with_name("apps")
+PATIENT_SECONDS = 100.0  # on a busy machine another worker starts late
 BY_NAME = {one.name: one for one in TROUBLES}
 
 
@@ -46,7 +48,7 @@ def setting(claims: Any, name: str, sandbox: Sandbox, folder: Path) -> Iterator[
             theirs=claims.app,
             app_reference="claims:app",
             contract=name,
-            terms={name: scale(contract.terms)},
+            terms={name: scale(contract.terms, PATIENT_SECONDS)},
             sandbox=sandbox,
             environment=environment,
             here=APPS,
@@ -56,6 +58,8 @@ def setting(claims: Any, name: str, sandbox: Sandbox, folder: Path) -> Iterator[
 
 
 ROUNDS = [
+    ("honest", "before submit", NONE, ("none", "answer lost")),
+    ("honest", "after submit", "full", ("none", "answer lost")),
     ("honest", "before claim", "busy", ("none", "answer lost")),
     ("honest", "after claim", "full", ("none", "answer lost")),
     ("honest", "entered", NONE, ("none", "lost before")),
@@ -63,6 +67,7 @@ ROUNDS = [
     ("honest", "mid-request", NONE, ("none", "lost before", "reads stale")),
     ("honest_process", "after commit", NONE, ("none", "search broken")),
     ("honest_key", "after commit", "busy", ("none",)),
+    ("honest_window", "after commit", "outage", ("none",)),
     ("honest", "returned", "full", ("none", "answer lost")),
     ("honest", "before end", NONE, ("none", "answer lost", "rejected")),
     ("honest", "after end", "clock", ("none", "answer lost", "pages cut")),
@@ -79,19 +84,30 @@ def test_a_worker_killed_at_any_point_neither_doubles_nor_loses_an_effect(
     claims: Any, tmp_path: Path, contract: str, point: str, host: str, troubles: tuple[str, ...]
 ) -> None:
     one = Round(point, host, tuple(BY_NAME[name] for name in troubles))
-    sandbox = claims.keyed if contract == "honest_key" else claims.sandbox
+    sandbox = {"honest_key": claims.keyed, "honest_window": claims.forgetful}.get(contract, claims.sandbox)
     (tmp_path / "sandbox").mkdir()
     with setting(claims, contract, sandbox, tmp_path / "sandbox") as shared:
         cases = play(shared, one, tmp_path / "round")
     assert [judge(case) for case in cases] == [None] * len(troubles), cases
     assert any(case.at_point for case in cases), cases  # a kill that never fell shows nothing
-    starts = (tmp_path / "round" / "workers.log").read_text().count('"worker.started"')
-    assert starts >= (3 if point.endswith("takeover") else 2)
+    log = (tmp_path / "round" / "workers.log").read_text()
+    assert log.count('"worker.started"') >= (3 if point.endswith("takeover") else 1 if point.endswith("submit") else 2)
     for case in cases:
         if case.trouble == "rejected":  # the refusal that died with its worker is no evidence: found absent, it is asked for again
             assert (case.outcome, case.effects) in (("FAILED", 0), ("CONFIRMED", 1))
         elif case.trouble not in ("search broken", "wrong identity"):
             assert (case.outcome, case.effects) == ("CONFIRMED", 1), case
+
+
+@pytest.mark.promise("S76", part="an outage that outlasts the window in which the provider knows the key")
+def test_after_an_outage_longer_than_the_keys_window_a_person_is_asked_and_nothing_is_repeated(claims: Any) -> None:
+    contract, sandbox = claims.app.contracts["honest_window"], claims.forgetful
+    chosen: dict[str, Any] = {"points": ("after commit",), "hosts": ("long outage",), "troubles": ("none",), "here": APPS}
+    certificate = certify(claims.app, contract, sandbox, app_reference="claims:app", key_seconds=1.0, **chosen)
+    (case,) = certificate.cases
+    assert certificate.passed and case.at_point, case
+    assert (case.outcome, case.effects, case.attempts) == ("UNKNOWN", 1, 1), case
+    assert sandbox.key_window == 3600.0  # shortened while it was played, and no longer
 
 
 def test_every_point_is_tried_by_these_rounds() -> None:
@@ -101,10 +117,13 @@ def test_every_point_is_tried_by_these_rounds() -> None:
     assert sum(len(one.troubles) for one in every) == len(POINTS) * 4 * len(TROUBLES)
     quick = plan_rounds(TROUBLES, points=POINTS, hosts=("none", "busy", "full", "clock"), quick=True, per_round=7)
     assert len(quick) == (len(POINTS) + 3) * 2
+    outages = plan_rounds(TROUBLES, points=POINTS, hosts=("outage", "long outage"), quick=True, per_round=7)
+    assert {one.point for one in outages} == {"mid-request", "after commit"} and len(outages) == 4
 
 
 FALSE = [
     ("false_guarantee", CLAIM_KEY, "answer lost", "2 effects"),
+    ("false_window", CLAIM_KEY, "answer lost", "2 effects"),
     ("false_absence", CLAIM_ABSENCE, "committed late", "2 effects"),
     ("false_identity", CLAIM_IDENTITY, "answer lost", "names no operation"),
     ("false_blind", CLAIM_FINDS, "answer lost", "never found it"),
@@ -121,10 +140,11 @@ def test_a_false_claim_is_caught_with_its_smallest_case(claims: Any, contract: s
     certificate = certify(
         claims.app,
         claims.app.contracts[contract],
-        claims.slow if contract == "false_absence" else claims.sandbox,
+        {"false_absence": claims.slow, "false_window": claims.forgetful}.get(contract, claims.sandbox),
         app_reference="claims:app",
-        points=(NONE,),
-        hosts=(NONE,),
+        points=("after commit",) if contract == "false_window" else (NONE,),
+        hosts=("outage",) if contract == "false_window" else (NONE,),
+        key_seconds=PATIENT_SECONDS,
         troubles=("none", trouble),
         here=APPS,
     )
@@ -132,7 +152,7 @@ def test_a_false_claim_is_caught_with_its_smallest_case(claims: Any, contract: s
     false = {one.name: one for one in certificate.claims if one.false_in}
     assert list(false) == [claim], [one.to_json() for one in certificate.cases]
     smallest = false[claim].false_in[0]
-    assert what in smallest.what and (smallest.case.point, smallest.case.host) == (NONE, NONE)
+    assert what in smallest.what and (smallest.case.host == "outage" or (smallest.case.point, smallest.case.host) == (NONE, NONE))
     checks = {one.name: one.passed for one in certificate.to_report().checks}
     assert checks[f"claim: {claim}"] is False and not certificate.to_report().passed
 

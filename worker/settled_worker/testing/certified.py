@@ -1,6 +1,7 @@
 """The worker that a certification starts, and what its runners import: `python -m settled_worker.testing.certified`.
 
-Everything comes by environment, so that worker and runner of one round have the same.
+With `submit` it is the caller instead, who asks for the whole round. Everything comes by environment, so that worker and runner of one
+round have the same.
 """
 
 import json
@@ -19,6 +20,8 @@ HOST: Final = "CERTIFIED_HOST"
 FOLDER: Final = "CERTIFIED_FOLDER"
 DATABASE: Final = "settled.db"
 SETTINGS: Final = "settled.toml"
+REQUESTS: Final = "requests.json"
+SUBMIT: Final = "submit"
 REFERENCE: Final = "settled_worker.testing.certified:app"
 
 
@@ -35,8 +38,8 @@ def __getattr__(name: str) -> WatchedContracts:
     return made
 
 
-def main() -> int:
-    """Be the worker."""
+def main(arguments: list[str]) -> int:
+    """Be the worker, or whoever submits."""
     from settled.config import load_settings  # a runner needs none of these
     from settled.logs import configure_logs
     from settled_worker.main import run_worker
@@ -48,8 +51,11 @@ def main() -> int:
     configure_logs(loaded.settings.logs.format, loaded.settings.logs.level)
     theirs = import_app(os.environ[APP])
     app = WatchedApp(theirs, watch.folder / DATABASE, terms=json.loads(os.environ[TERMS]), watch=watch)
+    if arguments == [SUBMIT]:
+        app.submit_many(json.loads((watch.folder / REQUESTS).read_text()))
+        return 0
     return run_worker(app, loaded=loaded, app_ref=REFERENCE)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -76,7 +76,7 @@ def judge(seen: Seen) -> Failure | None:
     return None
 
 
-CLAIM_KEY: Final = "the destination deduplicates by the key (provider_idempotency_guaranteed)"
+CLAIM_KEY: Final = "the destination deduplicates by the key (provider_idempotency_guaranteed, for its window)"
 CLAIM_ABSENCE: Final = "an absence is terminal (not_committed(terminal=True), with network_drain, commit_horizon and read_lag)"
 CLAIM_IDENTITY: Final = "a probe echoes the reference of the operation (provider_reference)"
 CLAIM_REJECTED: Final = "EffectRejected means that nothing was done"

@@ -1,35 +1,30 @@
 """Play one round of a certification: real worker processes on a ledger of their own, killed at a point, and what is there afterwards."""
 
-import contextlib
 import json
-import os
 import secrets
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from settled.app import App
-from settled.clock import monotonic_us
 from settled.core.errors import SettledError
+from settled.core.moment import SECOND_US
 from settled.core.words import NextAction
 from settled.operation import Operation
 from settled.store.audit import verify
 from settled.testing.faults import Fault
-from settled.testing.sandbox import Sandbox, Trouble
+from settled.testing.sandbox import Trouble
 from settled_worker.testing import certified
 from settled_worker.testing.judging import Seen, told_of
-from settled_worker.testing.points import AT_DESTINATION, BY_THE_SECOND, IN_HANDLER, NONE, Round
+from settled_worker.testing.points import AT_DESTINATION, BY_THE_SECOND, BY_THE_SUBMITTER, IN_HANDLER, NONE, OUTAGES, Round
+from settled_worker.testing.starting import RoundFailedError, Setting, started, wait
 from settled_worker.testing.watched import WatchedApp
 
 AT_REST_SECONDS: Final = 60.0
 _REACH_SECONDS: Final = 45.0
 _STRAGGLERS_SECONDS: Final = 1.5
-_LOOK_SECONDS: Final = 0.03
+_OUTAGE_SECONDS: Final = 3.0
 _FIRST_KILL: Final = "after claim"
 _SETTINGS: Final = """
 [worker]
@@ -49,28 +44,13 @@ format = "json"
 """
 
 
-class RoundFailedError(Exception):
-    """A round could not be played. Its message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What all rounds of a certification share. `terms` are the scaled terms, `environment` is the sandbox's."""
-
-    theirs: App
-    app_reference: str
-    contract: str
-    terms: Mapping[str, Mapping[str, Any]]
-    sandbox: Sandbox
-    environment: Mapping[str, str]
-    here: Path
-
-
 class _Ask:
-    """One operation of a round: its trouble and its arguments."""
+    """One operation of a round: its trouble, its arguments, and its ID once it is submitted."""
 
-    def __init__(self, trouble: Trouble, arguments: dict[str, Any], operation_id: str) -> None:
-        self.trouble, self.arguments, self.operation_id = trouble, arguments, operation_id
+    operation_id = ""
+
+    def __init__(self, trouble: Trouble, arguments: dict[str, Any]) -> None:
+        self.trouble, self.arguments = trouble, arguments
 
 
 def play(setting: Setting, one: Round, folder: Path) -> list[Seen]:
@@ -80,9 +60,12 @@ def play(setting: Setting, one: Round, folder: Path) -> list[Seen]:
     app = WatchedApp(setting.theirs, folder / certified.DATABASE, terms=setting.terms)
     try:
         app.create_database()
-        asks = [_ask(setting, app, one, trouble) for trouble in one.troubles]
+        asks = [_arm(setting, one, trouble) for trouble in one.troubles]
+        by_the_submitter = _submit(setting, app, one, folder, asks)
         hit = _live(setting, app, one, folder, asks)
-        _wait(lambda: setting.sandbox.undecided() == 0, AT_REST_SECONDS)
+        if one.point in BY_THE_SUBMITTER:
+            hit = by_the_submitter
+        wait(lambda: setting.sandbox.undecided() == 0, AT_REST_SECONDS)
         findings = verify(app.ledger)
         if findings:
             raise RoundFailedError(f"the ledger of a round does not verify: {findings[0]}")
@@ -93,16 +76,35 @@ def play(setting: Setting, one: Round, folder: Path) -> list[Seen]:
         app.close()
 
 
-def _ask(setting: Setting, app: App, one: Round, trouble: Trouble) -> _Ask:
+def _arm(setting: Setting, one: Round, trouble: Trouble) -> _Ask:
     arguments = setting.sandbox.arguments(f"case-{secrets.token_hex(6)}")
     if one.point == "after commit" and trouble.call in (Fault.NONE, Fault.LOSE_ANSWER, Fault.ERROR_AFTER_COMMIT, Fault.MALFORMED_ANSWER):
         setting.sandbox.arm(arguments, trouble._replace(call=Fault.HANG))  # what its answer would be does not matter: it never comes
     else:
         setting.sandbox.arm(arguments, trouble, held=one.point == "mid-request")
-    submitted = app.submit(setting.contract, arguments)
-    if submitted.reason == "awaiting_approval":
-        app.approve(submitted.operation_id, actor="certify", reason="a sandbox")
-    return _Ask(trouble, arguments, submitted.operation_id)
+    return _Ask(trouble, arguments)
+
+
+def _submit(setting: Setting, app: App, one: Round, folder: Path, asks: list[_Ask]) -> set[str]:
+    """Submit everything; a submitter that was killed is followed by one that knows nothing of it. Returns what was at its point."""
+    was_killed = one.point in BY_THE_SUBMITTER and _submitter_is_killed(setting, one, folder, asks)
+    hit = set()
+    for ask in asks:
+        submitted = app.submit(setting.contract, ask.arguments)
+        ask.operation_id = submitted.operation_id
+        if was_killed and submitted.created == (one.point == "before submit"):
+            hit.add(ask.operation_id)
+        if submitted.reason == "awaiting_approval":
+            app.approve(submitted.operation_id, actor="certify", reason="a sandbox")
+    return hit
+
+
+def _submitter_is_killed(setting: Setting, one: Round, folder: Path, asks: list[_Ask]) -> bool:
+    requests = [{"contract": setting.contract, "arguments": ask.arguments} for ask in asks]
+    (folder / certified.REQUESTS).write_text(json.dumps(requests))
+    with started(setting, folder, certified.SUBMIT, point=one.point, host=NONE) as submitter:
+        wait(lambda: submitter.poll() is not None, _REACH_SECONDS)
+        return submitter.poll() == -signal.SIGKILL
 
 
 # ------------------------------------------------------------------ workers
@@ -110,20 +112,28 @@ def _ask(setting: Setting, app: App, one: Round, trouble: Trouble) -> _Ask:
 
 def _live(setting: Setting, app: App, one: Round, folder: Path, asks: list[_Ask]) -> set[str]:
     """Start workers, one after the other, until every operation is at rest. Returns which operations were at the point."""
-    first = _FIRST_KILL if one.point in BY_THE_SECOND else one.point
-    with _worker(setting, folder, point=first, host=one.host) as worker:
+    first = _FIRST_KILL if one.point in BY_THE_SECOND else NONE if one.point in BY_THE_SUBMITTER else one.point
+    with started(setting, folder, point=first, host=one.host) as worker:
         if first == NONE:
             _rest(app, asks, worker)
             return {ask.operation_id for ask in asks}
         hit = _meet_the_end(setting, one, folder, asks, app, worker)
     if one.point in BY_THE_SECOND:
-        with _worker(setting, folder, point=one.point, host=one.host) as second:
-            _wait(lambda: second.poll() is not None or _at_rest(app, asks), _REACH_SECONDS)
+        with started(setting, folder, point=one.point, host=one.host) as second:
+            wait(lambda: second.poll() is not None or _at_rest(app, asks), _REACH_SECONDS)
             hit = _dispatched(app, asks) if second.poll() is not None else set()
+    if one.host in OUTAGES:
+        wait(lambda: False, _outage_seconds(setting, one))
     host = one.host if one.point not in BY_THE_SECOND else NONE
-    with _worker(setting, folder, point=NONE, host=host) as last:
+    with started(setting, folder, point=NONE, host=host) as last:
         _rest(app, asks, last)
     return hit
+
+
+def _outage_seconds(setting: Setting, one: Round) -> float:
+    """Return how long nothing runs: a while, or longer than the key is good for."""
+    window_us: int = setting.terms[setting.contract]["window_us"]
+    return _OUTAGE_SECONDS if one.host == "outage" else window_us / SECOND_US
 
 
 def _meet_the_end(setting: Setting, one: Round, folder: Path, asks: list[_Ask], app: App, worker: subprocess.Popen[bytes]) -> set[str]:
@@ -135,10 +145,10 @@ def _meet_the_end(setting: Setting, one: Round, folder: Path, asks: list[_Ask], 
         return {ask.operation_id for ask in asks if setting.sandbox.reached(ask.arguments, AT_DESTINATION[one.point])}
 
     if one.point not in IN_HANDLER and one.point not in AT_DESTINATION:
-        _wait(lambda: worker.poll() is not None or _at_rest(app, asks), _REACH_SECONDS)
+        wait(lambda: worker.poll() is not None or _at_rest(app, asks), _REACH_SECONDS)
         return _dispatched(app, asks) if worker.poll() is not None else set()
-    _wait(lambda: bool(reached()) or worker.poll() is not None or _at_rest(app, asks), _REACH_SECONDS)
-    _wait(lambda: len(reached()) >= len(asks) or worker.poll() is not None, _STRAGGLERS_SECONDS)
+    wait(lambda: bool(reached()) or worker.poll() is not None or _at_rest(app, asks), _REACH_SECONDS)
+    wait(lambda: len(reached()) >= len(asks) or worker.poll() is not None, _STRAGGLERS_SECONDS)
     return {ask.operation_id for ask in asks if ask.operation_id in reached() and not app.get(ask.operation_id).settled}
 
 
@@ -148,7 +158,7 @@ def _dispatched(app: App, asks: list[_Ask]) -> set[str]:
 
 
 def _rest(app: App, asks: list[_Ask], worker: subprocess.Popen[bytes]) -> None:
-    _wait(lambda: _at_rest(app, asks) or worker.poll() is not None, AT_REST_SECONDS)
+    wait(lambda: _at_rest(app, asks) or worker.poll() is not None, AT_REST_SECONDS)
     if worker.poll() is not None and not _at_rest(app, asks):
         raise RoundFailedError(f"a worker ended with {worker.returncode} by itself")
 
@@ -160,62 +170,6 @@ def _at_rest(app: App, asks: list[_Ask]) -> bool:
 def _is_at_rest(operation: Operation) -> bool:
     waits_for_a_person = operation.next_action is NextAction.ASK_HUMAN or (operation.reason is not None and not operation.in_progress)
     return operation.settled or waits_for_a_person
-
-
-@contextlib.contextmanager
-def _worker(setting: Setting, folder: Path, *, point: str, host: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a worker; at the end of the block it and everything it started is killed at once, as a control group is."""
-    token = f"CERTIFIED_WORKER={secrets.token_hex(8)}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SETTLED_")}
-    places = dict.fromkeys([str(setting.here), *(path for path in sys.path if path)])
-    environ = {
-        **kept,
-        **setting.environment,
-        "PYTHONPATH": os.pathsep.join(places),
-        certified.APP: setting.app_reference,
-        certified.TERMS: json.dumps(setting.terms),
-        certified.FOLDER: str(folder),
-        certified.POINT: "" if point == NONE else point,
-        certified.HOST: "" if host == NONE else host,
-        token.partition("=")[0]: token.partition("=")[2],
-    }
-    with (folder / "workers.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", certified.__name__], cwd=setting.here, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        _kill_all(token)
-
-
-def _kill_all(token: str) -> None:
-    """Kill every process that carries the token, until there is none."""
-    wanted = token.encode()
-    while True:
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                carries = wanted in Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-                if carries and Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    found.append(int(name))
-        if not found:
-            return
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_LOOK_SECONDS)
-
-
-def _wait(condition: Callable[[], bool], seconds: float) -> bool:
-    until_us = monotonic_us() + round(seconds * 1_000_000)
-    while not condition():
-        if monotonic_us() > until_us:
-            return False
-        time.sleep(_LOOK_SECONDS)
-    return True
 
 
 def _seen(setting: Setting, app: App, one: Round, ask: _Ask, *, at_point: bool) -> Seen:

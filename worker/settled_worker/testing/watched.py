@@ -45,6 +45,7 @@ ANSWERS: Final = frozenset(
     {EventType.PROBE_COMMITTED, EventType.PROBE_ABSENT, EventType.PROBE_PENDING, EventType.PROBE_UNKNOWN}
 )
 WRITES: Final[Mapping[str, Collection[EventType]]] = {
+    "submit": {EventType.SUBMITTED},
     "claim": {EventType.DISPATCHED},
     "end": ENDS,
     "takeover": {EventType.LEASE_LOST, EventType.NEVER_ENTERED, EventType.FENCED},
@@ -100,10 +101,10 @@ class WatchedLedger(Ledger):
 
     def happened(self) -> None:
         """After the first event of this process its host fails it, once."""
-        if self._failed or not self.watch.host:
+        hosts: Mapping[str, Callable[[], None]] = {"busy": self._lock_for_a_while, "full": self._fill_the_disk, "clock": self._step_clock}
+        if self._failed or self.watch.host not in hosts:
             return
         self._failed = True
-        hosts: Mapping[str, Callable[[], None]] = {"busy": self._lock_for_a_while, "full": self._fill_the_disk, "clock": self._step_clock}
         hosts[self.watch.host]()
 
     def _lock_for_a_while(self) -> None:

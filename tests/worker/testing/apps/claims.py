@@ -10,6 +10,7 @@ from settled.testing.payments import reference_of
 app = App()
 sandbox = ProviderSandbox()
 keyed = ProviderSandbox(idempotent=True)
+forgetful = ProviderSandbox(idempotent=True, key_window=3600.0)
 slow = ProviderSandbox(late_seconds=8.0)
 not_a_sandbox = object()
 
@@ -47,6 +48,8 @@ KEY = {"provider_idempotency_key": lambda a: f"key:{a['payment']}", "provider_id
 honest = declare("honest", announces_sending=True)
 honest_process = declare("honest_process", isolation="process")
 honest_key = declare("honest_key", outcome_probe=None, **KEY)
+ONE_WINDOW = {"outcome_probe": None, "isolation": "process", "provider_idempotency_window": 3600.0, **KEY}
+honest_window = declare("honest_window", **ONE_WINDOW)
 
 
 def hasty(arguments: dict[str, Any]) -> ProbeResult:
@@ -96,6 +99,7 @@ def swallows(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 false_guarantee = declare("false_guarantee", outcome_probe=None, **KEY)  # its destination deduplicates nothing
+false_window = declare("false_window", **ONE_WINDOW | {"provider_idempotency_window": 7200.0})  # it remembers for half as long
 false_absence = declare("false_absence", outcome_probe=hasty, read_lag=0, commit_horizon=0, network_drain=0)
 false_identity = declare("false_identity", outcome_probe=silent)
 false_blind = declare("false_blind", outcome_probe=blind)
