@@ -249,6 +249,6 @@ def test_a_settings_file_named_on_the_command_line_wins_over_the_one_in_the_envi
 
 def test_looking_imports_no_channel_and_no_mail() -> None:
     """What a tired person calls first starts quickly."""
-    code = "import sys, settled_cli.commands.status, settled_cli.commands.health; print([n for n in sys.modules if n.startswith('settled_worker') or n == 'smtplib'])"
+    code = "import sys, settled_cli.commands.status, settled_cli.commands.health; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert not [name for name in ran.stdout.split() if name.startswith("settled_worker") or name == "smtplib"]
