@@ -23,6 +23,7 @@ from settled.store.reads import ARGUMENTS, find_row, read_payload
 from settled.store.requests import Request, Stored, Storing
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
+from settled.tracing import current_traceparent
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -121,6 +122,7 @@ def _store(shell: Shell, storing: Storing, order: Order, now: Moment) -> Stored:
         arguments=shell.codec.encode(order.arguments),
         metadata=None if order.metadata is None else shell.codec.encode(order.metadata),
         plain=(order.arguments, order.metadata),
+        trace=current_traceparent(),
     )
     try:
         stored = storing.store(request, now.wall_us)

@@ -59,6 +59,13 @@ def read_history(transaction: Transaction, row: Row) -> History:
     return fold_history(read_events(transaction, row))
 
 
+def read_trace(transaction: Transaction, row_id: int) -> str | None:
+    """Return the traceparent of whoever submitted an operation, None where there was none."""
+    found = transaction.run(_first_event, operation=row_id).fetchone()
+    data = json.loads(found[0]) if found is not None and found[0] is not None else {}
+    return data.get("trace") if isinstance(data, dict) else None
+
+
 def read_payload(transaction: Transaction, row_id: int, part: int) -> str | None:
     """Return a stored text, None where it was never stored or has been purged."""
     found = transaction.run(_payload_of, operation=row_id, part=part).fetchone()
@@ -136,6 +143,11 @@ def _events_of() -> sa.ClauseElement:
     column = event.c
     wanted = (column.type, column.status, column.attempt, column.at_us, column.data, column.hash, column.seal)
     return sa.select(*wanted).where(column.operation == named("operation")).order_by(column.sequence)
+
+
+def _first_event() -> sa.ClauseElement:
+    column = event.c
+    return sa.select(column.data).where(column.operation == named("operation"), column.sequence == sa.literal_column("1"))
 
 
 def _unsettled() -> sa.ClauseElement:

@@ -38,7 +38,8 @@ _pick_given: Final = itemgetter(*(Row._fields.index(name) for name in _GIVEN))
 class Request(NamedTuple):
     """One effect request, ready to be stored. Texts are canonical JSON after the codec; `terms` the stored snapshot.
 
-    `plain` are arguments and metadata before the codec, where that changed them.
+    `plain` are arguments and metadata before the codec, where that changed them. `trace` is the submitter's traceparent: kept with
+    the first event, and no part of the identity.
     """
 
     operation_id: str
@@ -58,6 +59,7 @@ class Request(NamedTuple):
     metadata: str | None = None
     hold: str | None = None
     plain: tuple[str, str | None] | None = None
+    trace: str | None = None
 
 
 class Stored(NamedTuple):
@@ -120,6 +122,8 @@ def _submission(request: Request) -> dict[str, str]:
     facts = {"request": identity_digest(request), "arguments": body_digest(arguments)}
     if metadata is not None:
         facts["metadata"] = body_digest(metadata)
+    if request.trace is not None:
+        facts["trace"] = request.trace
     return facts
 
 

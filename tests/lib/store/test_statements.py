@@ -82,7 +82,7 @@ HOT = [
     *(function for name, function in BUILDERS.items() if name.startswith("waiting.")),
     pauses._paused, reads._by_operation_id, reads._by_id, reads._by_reference, reads._events_of, reads._payload_of, reads._highest_wall,
     reads._listed, reads._oldest, reads._inbox_of, writer._guarded_update, requests._insert_operation,
-    sealing._last_seal, unknowns._oldest_unknown, snapshots._id_of, workers._live, workers._by_id,
+    sealing._last_seal, unknowns._oldest_unknown, reads._first_event, snapshots._id_of, workers._live, workers._by_id,
     sweep_runs._latest_of, sweep_runs._first_name, sweep_runs._next_name,
 ]  # fmt: skip
 

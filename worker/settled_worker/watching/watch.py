@@ -7,6 +7,8 @@ from settled.config.settings import Settings
 from settled.core.fold import Event
 from settled.core.row import Row
 from settled.execution.job import Job, Report
+from settled.store.reads import read_trace
+from settled.tracing import attempt_spans
 from settled_worker.journal import log_moves
 from settled_worker.watching.counting import Contracts, Counting
 from settled_worker.watching.endpoint import Answer, Endpoint, Pages, plain
@@ -25,6 +27,7 @@ class Watch:
         self.signs = signs
         self._counting: Counting | None = None
         self._parts: list[Endpoint | Textfile] = []
+        self._spans = attempt_spans(self._parents)
         http, metrics = settings.http, settings.metrics
         pages = {"/healthz": lambda: plain(*signs.lives()), "/readyz": lambda: plain(*signs.is_ready())}
         if http.metrics or metrics.textfile is not None:
@@ -47,15 +50,17 @@ class Watch:
         for part in self._parts:
             part.close()
 
-    def started(self, jobs: Iterable[Job]) -> None:
+    def started(self, jobs: Sequence[Job]) -> None:
         """Hear of attempts that are handed to handlers."""
         if self._counting is not None:
             self._counting.started(jobs)
+        self._spans.started(jobs)
 
-    def ended(self, reports: Iterable[Report]) -> None:
+    def ended(self, reports: Sequence[Report]) -> None:
         """Hear how handlers and probes ended."""
         if self._counting is not None:
             self._counting.ended(reports)
+        self._spans.ended(reports)
 
     def moved(self, row: Row, events: Sequence[Event]) -> None:
         """Log and count the move of one operation."""
@@ -68,6 +73,11 @@ class Watch:
         counting = self._counting = Counting(contracts)
         exposition = Exposition(counting, lambda: signs.values() | read_gauges(signs.ledger, signs.clock, contracts))
         return Held(exposition.text, signs.clock, _HELD_SECONDS)
+
+    def _parents(self, rows: Iterable[int]) -> dict[int, str]:
+        with self.signs.ledger.read() as transaction:
+            found = {row: read_trace(transaction, row) for row in rows}
+        return {row: trace for row, trace in found.items() if trace is not None}
 
     def _endpoint(self, listen: str, pages: Pages) -> Endpoint:
         return Endpoint(listen, pages, self.signs.clock, self.signs.ledger.limits)
