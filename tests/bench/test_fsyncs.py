@@ -133,7 +133,7 @@ def test_effects_that_wait_together_share_their_syncs(caller: Traced, worker: Tr
     before = caller.syncs() + worker.syncs()
     caller.ask(f"many {MANY}")
     cost = (caller.syncs() + worker.syncs() - before) / MANY
-    assert 0 < cost <= 0.2, f"{cost:.3f} syncs an effect"
+    assert 0 < cost <= 0.1, f"{cost:.3f} syncs an effect"
 
 
 def test_an_inline_effect_costs_two_syncs(caller: Traced) -> None:

@@ -46,6 +46,7 @@ from settled_worker.watching.signs import Signs
 from settled_worker.watching.watch import Watch, our_version
 
 log = get_log("settled.worker")
+_YOUNG_OBJECTS_MAX: Final = 10_000
 _STORE_PAUSE_SECONDS: Final = 0.2
 _STORE_WAIT_SECONDS: Final = 1.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
@@ -98,7 +99,10 @@ class Worker:
             if not self._open():
                 return 0
             self._start()
-            gc.freeze()  # what is there from the start is not looked through again and again: a tenth of an effect's time
+            # A batch makes thousands of objects that all die with it: looking for garbage less often, and never among what is there
+            # from the start, saves a tenth of an effect's time.
+            gc.freeze()
+            gc.set_threshold(_YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
             try:
                 self._work()
                 self._drain()
