@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model compare bench microbench scale matrix kills soak certify clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model simulate mutants coverage compare bench microbench scale matrix kills soak certify clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -54,6 +54,10 @@ promises: $(VENV)/.test  ## write docs/promises.md: each promise and the tests t
 
 model: $(VENV)/.test  ## search every state of the protocol in small bounds, and miss each of its rules
 	$(BIN)/python -m tests.model.run
+
+SEEDS ?= 2000
+simulate: $(VENV)/.test  ## play the worker's own code under virtual time, and cut its power; SEEDS=100000 for a night
+	$(BIN)/settled simulate --seeds $(SEEDS)
 
 diagram: $(VENV)/.test  ## write docs/states.md from the transition table
 	$(BIN)/python tools/diagram.py

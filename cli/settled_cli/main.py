@@ -29,6 +29,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "audit": ("settled_cli.commands.audit:audit", "Verify the chain of events, print its head, export it."),
     "evidence": ("settled_cli.commands.evidence:evidence", "Add what a provider told you."),
     "certify": ("settled_cli.commands.certify:certify_command", "Try a contract at a sandbox, with workers that are killed."),
+    "simulate": ("settled_cli.commands.simulate:simulate_command", "Play the worker under virtual time, from seeds."),
     "test": ("settled_cli.commands.test:test", "Run a safety suite."),
     "escalation": ("settled_cli.commands.escalation:escalation", "Try a channel; see what is open and what has not arrived."),
     "incident": ("settled_cli.commands.incident:incident", "Take everything about one operation along as one JSON."),

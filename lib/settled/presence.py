@@ -19,11 +19,14 @@ from settled.store.waiting import find_leased, find_unfenced
 class Presence:
     """One registered incarnation. `id` is its row's key, which leases name."""
 
-    def __init__(self, shell: Shell, *, kind: workers.Kind, contracts: tuple[str, ...], slots: int) -> None:
+    def __init__(
+        self, shell: Shell, *, kind: workers.Kind, contracts: tuple[str, ...], slots: int, incarnation: Incarnation | None = None
+    ) -> None:
+        """Register this process start, or the `incarnation` of a process that is only simulated."""
         self._shell = shell
         self.run_directory = ready_run_directory(shell.ledger.run_directory)
         # Only a worker's: what runs in an agent's own process belongs where the agent was put.
-        self.incarnation = Incarnation.start(self.run_directory, handed=find_handed() if kind == "worker" else None)
+        self.incarnation = incarnation or Incarnation.start(self.run_directory, handed=find_handed() if kind == "worker" else None)
         self.recorder = Recorder.create(self._recorder_path(), slots, self.incarnation.id, self.incarnation.boot_id)
         self._free = list(range(slots - 1, -1, -1))
         self._slots_lock = threading.Lock()

@@ -41,11 +41,33 @@ class Judged(NamedTuple):
 Moved = tuple[Row, Sequence[Event]]
 
 
-class Examiner:
-    """Looks at other incarnations over time. Holds what it saw of heartbeat counters, by its own monotonic clock."""
+class Processes(NamedTuple):
+    """What the system shows of an incarnation; None where it shows nothing that proves anything."""
 
-    def __init__(self, shell: Shell, *, lease_seconds: float | None = None) -> None:
-        self._shell = shell
+    lock_is_free: bool | None
+    marked: int | None
+    group_is_empty: bool | None
+
+
+LookAt = Callable[[WorkerRow], Processes]
+
+
+def look_at_processes(worker: WorkerRow) -> Processes:
+    """Look at the lock first and at the marks second: a fork that execs in between then appears in one of the two."""
+    path = Path(worker.lock_path)
+    free = lock_is_free(path, worker.lock_device, worker.lock_inode)
+    marked = _marked(worker, path) if free else None
+    return Processes(free, marked, group_is_empty(Path(worker.cgroup)) if worker.cgroup and free else None)
+
+
+class Examiner:
+    """Looks at other incarnations over time. Holds what it saw of heartbeat counters, by its own monotonic clock.
+
+    `look_at` is injected by a simulation, whose processes the system does not know.
+    """
+
+    def __init__(self, shell: Shell, *, lease_seconds: float | None = None, look_at: LookAt = look_at_processes) -> None:
+        self._shell, self._look_at = shell, look_at
         self._lease_seconds = shell.limits.lease_seconds if lease_seconds is None else lease_seconds
         self._seen: dict[int, Looks] = {}
 
@@ -57,10 +79,7 @@ class Examiner:
     def judge(self, worker: WorkerRow) -> Examined:
         """Say what is proved of its end, whatever its heartbeat shows."""
         same_boot = worker.boot_id == self._shell.clock.now().boot_id
-        path = Path(worker.lock_path)
-        free = lock_is_free(path, worker.lock_device, worker.lock_inode)
-        marks = _marked(worker, path) if free else None
-        empty = group_is_empty(Path(worker.cgroup)) if worker.cgroup and free else None
+        free, marks, empty = self._look_at(worker)
         return judge_owner(same_boot=same_boot, lock_is_free=free, marked_processes=marks, handed_cgroup_empty=empty)
 
     def forget(self, alive: Iterable[int]) -> None:

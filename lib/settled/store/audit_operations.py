@@ -30,7 +30,7 @@ def audit_operations(ledger: Ledger, findings: Findings, progress: Callable[[int
         with ledger.read() as transaction:
             ids = [row[0] for row in transaction.run(_ids, after_id=after_id, limit=ledger.limits.batch_max).fetchall()]
             for row_id in ids:
-                _audit_one(transaction, row_id, findings, ledger.module(), decode)
+                audit_one(transaction, row_id, findings, ledger.module(), decode)
         if not ids:
             return
         after_id = ids[-1]
@@ -39,7 +39,8 @@ def audit_operations(ledger: Ledger, findings: Findings, progress: Callable[[int
             progress(looked_at)
 
 
-def _audit_one(transaction: Transaction, row_id: int, findings: Findings, module: Any, decode: Decode) -> None:
+def audit_one(transaction: Transaction, row_id: int, findings: Findings, module: Any, decode: Decode) -> None:
+    """Look at one operation: its chain, its fold, its identity and its stored texts."""
     shown = _shown_id(transaction, row_id)
     with findings.instead_of_errors(module, "the operation", shown):
         row = read_row(transaction, row_id)
