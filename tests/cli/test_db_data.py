@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from settled import App, OperationConflictError, ProbeResult, ResultUnavailableError, Status, TransitionRefusedError
+from settled.steps.resolve import os_user
 from settled.steps.restore import restore
 from settled.store import audit
 from settled.store.ledger import Ledger
 from settled.store.restoring import RestoreRefusedError
 from tests.cli.conftest import Terminal
+from tests.cli.terminal import run_process
 from tests.lib.children import Child
 from tests.lib.store.ledgers import monotonic_us
 
@@ -290,3 +292,32 @@ def test_people_make_a_key_encrypt_what_is_stored_and_see_who_has_no_key(termina
     Path("settled.toml").write_text('[encryption]\nkeys_file = "keys"\n')
     Path("keys").chmod(0o644)
     assert terminal("op", "show", "pay:1").code == 78
+
+
+@pytest.mark.promise("S136")
+def test_a_ledger_that_was_moved_goes_on_by_the_word_of_a_person(terminal: Terminal, app: App) -> None:
+    app.submit("pay", {"n": 1})
+    app.execute("send", {"n": 2})  # its outcome is unknown
+    before = app.get("send:2")
+    app.close()
+    assert terminal("db", "adopt", "--moved", "--reason", "nothing moved").code == 4
+    (terminal.folder / "new").mkdir()
+    shutil.copy("settled.db", "new/settled.db")  # as to another disk: the same bytes in another file
+    shutil.copytree("settled.db.run", "new/settled.db.run")
+    Path("settled.db").unlink()
+    there = ("--database", str(terminal.folder / "new" / "settled.db"))
+    assert terminal(*there, "db", "adopt", "--moved", "--reason", "  ").code == 2
+    assert terminal(*there, "db", "adopt", "--moved", "--reason", "a new disk").code == 0
+    assert terminal(*there, "db", "adopt", "--moved", "--reason", "again").code == 4
+    moved = App(terminal.folder / "new" / "settled.db")
+    assert moved.get("send:2") == before  # nothing is marked as restored
+    assert [event.type for event in moved.events("pay:1")] == ["submitted"]
+    moved.close()
+    app_there = ("--database", str(terminal.folder / "new" / "settled.db"), "worker", "run", "--once", "--app", terminal.reference)
+    ran = run_process(terminal.folder, *app_there)
+    assert ran.code == 0, ran
+    moved = App(terminal.folder / "new" / "settled.db")
+    assert (moved.get("pay:1").status, moved.get("pay:1").attempts) == ("confirmed", 1)
+    moved.close()
+    exported = terminal(*there, "audit", "export").out
+    assert "a new disk" in exported and os_user() in exported

@@ -115,6 +115,25 @@ paying.app.close()
     )
 
 
+@pytest.mark.promise("P30")
+def test_after_any_other_error_the_runner_and_its_group_are_dead_before_the_fence(bench: Bench, tmp_path: Path) -> None:
+    code = """
+import json, pathlib, paying
+ends = [("leave a child and raise", error) for error in ("TimeoutError", "ConnectionResetError", "ValueError")]
+for number, (do, error) in enumerate([*ends, ("exit", ""), ("segfault", "")]):
+    op = paying.app.execute(paying.retried, {"invoice_id": str(number), "do": do, "error": error})
+    child = paying.EFFECTS.with_suffix(".child").read_text()
+    record = op.attempt_records[0]
+    alive = pathlib.Path(f"/proc/{child}/environ").exists() and pathlib.Path(f"/proc/{child}/environ").read_bytes() != b""
+    print(op.status, op.outcome, op.attempts, record["end"], record["fence"], record["interruption"], alive)
+paying.app.close()
+"""
+    said = run(code, database=bench.app.ledger.path, extra={"EFFECTS": str(tmp_path / "effects")}).splitlines()
+    ends = ["raised raised exception"] * 3 + ["crashed process_killed crash"] * 2
+    assert said == [f"outcome_unknown UNKNOWN 1 {end} False" for end in ends]
+    assert (tmp_path / "effects").read_text().split() == ["0", "1", "2", "3"]  # one call each; a segfault comes before its effect
+
+
 @pytest.mark.promise("D04")
 def test_an_error_is_stored_as_its_class_and_one_bounded_line(bench: Bench) -> None:
     class Rude(Exception):

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from settled import App, EffectContract, Outcome, ProbeResult, Status
+from settled.execution.job import Report
+from settled.store import waiting
+from settled.store.prepared import built
 from settled.testing import VirtualClock
 from tests.worker.conftest import MakeHand
-from tests.worker.harness import K, answered, declare, events_of, in_seconds, returned, row_of, story, submit, timed_out
+from tests.worker.harness import Hand, K, answered, declare, events_of, in_seconds, returned, row_of, story, submit, timed_out
 
 
 @pytest.mark.promise("S35", part="order and delay; the query plan is shown by the store's own tests")
@@ -191,3 +194,54 @@ def test_a_worker_leaves_alone_what_it_has_no_handler_for(app: App, clock: Virtu
     assert (app.get(mail).status, app.get(mail).attempts, story(app, mail)) == (Status.PREPARED, 0, ["submitted"])
     app.handler(contract)(lambda arguments: None)
     assert worker.start().operation_id == mail
+
+
+@pytest.mark.promise("S35")
+def test_a_long_history_changes_neither_the_order_nor_the_way_to_what_is_ready(app: App, clock: VirtualClock, hand: MakeHand) -> None:
+    declare(app)
+    worker = hand(slots=50)
+    submit(app, *range(1000, 1200))
+    jobs = worker.step().jobs
+    while jobs:  # a history of settled rows
+        jobs = worker.step(*(returned(job, clock.now()) for job in jobs)).jobs
+    later = submit(app, 1, delay=60)
+    first, second = submit(app, 2), submit(app, 3)
+    due_later, urgent = submit(app, 4, delay=1), submit(app, 5, priority=1)
+    clock.advance(1)
+    assert [job.operation_id for job in worker.step().jobs] == urgent + first + second + due_later
+    clock.advance(58.9)
+    assert worker.step().jobs == []
+    with app.ledger.read() as transaction:
+        for build in (waiting._ready, waiting._first_due, waiting._highest_priority):
+            text = str(built(build, app.engine().dialect).compile(dialect=app.engine().dialect))
+            plan = transaction.cursor.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?")).fetchall()
+            assert plan and all("INDEX ix_operation_ready" in step[3] for step in plan if step[3].split()[1] == "operation"), plan
+    clock.advance(0.1)
+    assert [job.operation_id for job in worker.step().jobs] == later
+
+
+@pytest.mark.promise("S37")
+def test_concurrency_and_rate_hold_together_per_contract_over_all_workers(app: App, clock: VirtualClock, hand: MakeHand) -> None:
+    declare(app, concurrency=2, rate_limit=2, unknown_outcome="keep_unknown")
+    declare(app, "free")
+    submit(app, *range(10))
+    submit(app, *range(10), contract="free")
+    workers = [hand(slots=20), hand(slots=20)]
+    began = clock.now().boot_us
+    starts: list[float] = []
+
+    def step(worker: Hand, *reports: Report) -> int:
+        """Return how many of the other contract were started."""
+        jobs = worker.step(*reports).jobs
+        starts.extend((clock.now().boot_us - began) / 1e6 for job in jobs if job.contract == "pay")
+        rows = [row_of(app, f"pay:{number}") for number in range(10)]
+        assert sum(row.status is Status.DISPATCHED or row.unfenced > 0 for row in rows) <= 2
+        return sum(job.contract == "free" for job in jobs)
+
+    assert [step(worker) for worker in workers] == [10, 0]  # at once: not slowed by the other's limits
+    while len(starts) < 10:
+        clock.advance(0.1)
+        for worker in workers:
+            mine = [job for job in worker.jobs if job.key in worker.running and job.contract == "pay"]
+            step(worker, *(returned(job, clock.now()) for job in mine[:1]))
+    assert starts[-1] - starts[0] >= 4.0 and {app.get(f"pay:{number}").attempts for number in range(10)} == {1}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from settled import App, Status
+from settled import App, Outcome, Status
 from settled.doorbell import ring_all
 from tests.conftest import eventually
 from tests.lib.execution.outside import is_alive
@@ -96,6 +96,48 @@ def test_a_locked_store_delays_no_deadline(make_place: Callable[..., Place], jou
     assert here.story(one)[2] == "timed_out"
     assert worker.process.poll() is None
     worker.stop()
+
+
+@pytest.mark.promise("S100")
+def test_while_the_store_is_locked_deadlines_hold_outcomes_wait_and_nothing_is_claimed(here: Place) -> None:
+    killed, done, after = fresh(), fresh(), fresh()
+    ids = [here.submit("stubborn", killed), here.submit("nap_thread", done)]
+    worker = here.worker(settings={"SETTLED_WORKER__SLOTS": "2"})
+    family = [int(pid) for pid in here.marked(f"family-{killed}").split()]
+    here.marked(f"entered-{done}")
+    third = here.submit("append_thread", after)  # no slot is free for it
+    holder = here.child(HOLD_THE_LOCK, here.database)
+    assert holder.hear() == "held"
+    here.mark(f"go-{done}")
+    eventually(lambda: not any(map(is_alive, family)), seconds=60)
+    eventually(lambda: worker.told("worker.store_unavailable"), seconds=60)
+    assert here.lines("lines") == {}  # both slots are free again, and nothing is claimed
+    assert holder.ask() == "free"
+    assert [one.status for one in here.settled(*ids, third)] == [Status.CONFIRMED] * 3
+    assert here.story(ids[1]) == ["submitted", "dispatched", "returned"] and "timed_out" in here.story(ids[0])
+    assert here.lines("lines") == {after: 1}
+    worker.stop()
+
+
+@pytest.mark.promise("S48")
+def test_twenty_hung_probes_leave_nothing_behind_and_block_nobody(here: Place) -> None:
+    hanging, plain = [fresh() for _ in range(20)], fresh()
+    stuck = [here.submit("lose_process", reference, hang_probe=True) for reference in hanging]
+    quick = here.submit("lose_process", plain)
+    worker = here.worker()
+    eventually(lambda: any((here.marks / f"probing-{reference}").exists() for reference in hanging), seconds=60)
+    with here.app.ledger.write():  # no transaction is open while a probe hangs
+        pass
+    assert here.settled(quick, seconds=120)[0].status is Status.CONFIRMED
+    for one in stuck:
+        op = here.becomes(one, Status.QUARANTINED, seconds=120)
+        assert (op.outcome, op.attempts, op.reason) == (Outcome.UNKNOWN, 1, "probe_budget_spent")
+        assert here.story(one)[3] == "probe_unknown"
+    pids = [int(path.read_text()) for path in here.marks.glob("probing-*")]
+    eventually(lambda: not any(map(is_alive, pids)), seconds=20)
+    assert here.lines("calls") == dict.fromkeys([*hanging, plain], 1)
+    worker.stop()
+    assert worker.family() == []
 
 
 @pytest.mark.promise("S34")

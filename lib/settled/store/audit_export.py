@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from settled.store.audit import head
 from settled.store.audit_seals import read_seals
 from settled.store.ledger import Ledger
+from settled.store.notes import read_adoptions
 from settled.store.pauses import history
 from settled.store.prepared import named
 from settled.store.schema import event, operation
@@ -20,7 +21,7 @@ _PAGE: Final = 1024
 
 
 def export(ledger: Ledger) -> Iterator[dict[str, Any]]:
-    """Yield one map per line: the head, every event in the order of operations, every pause, then every seal in the order of time."""
+    """Yield one map per line: the head, the events in the order of operations, pauses and adoptions, the seals in the order of time."""
     last = head(ledger)
     yield {"kind": "head", "scheme": SCHEME, "seal": last.seal_id, "head": last.hex}
     key, sequence = -1, 0
@@ -41,6 +42,8 @@ def export(ledger: Ledger) -> Iterator[dict[str, Any]]:
         if not pauses:
             break
         after_id = pauses[-1].id
+    with ledger.read() as transaction:
+        yield from ({"kind": "adoption", **one} for one in read_adoptions(transaction))
     for one in read_seals(ledger, last.seal_id):
         yield {"kind": "seal", "id": one.id, "at_us": one.at_us, "events": one.events, "head": one.head.hex()}
 

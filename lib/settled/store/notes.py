@@ -33,6 +33,14 @@ def note_adoption(transaction: Transaction, facts: Mapping[str, Any]) -> None:
     write_note(transaction, f"adoption:{number}", json.dumps(facts, sort_keys=True, ensure_ascii=False))
 
 
+def read_adoptions(transaction: Transaction) -> list[dict[str, Any]]:
+    """Return who took the ledger over, the first time first."""
+    found: list[dict[str, Any]] = []
+    while (text := read_note(transaction, f"adoption:{len(found) + 1}")) is not None:
+        found.append(json.loads(text))
+    return found
+
+
 def note_restoration(transaction: Transaction, facts: Mapping[str, Any]) -> None:
     """Keep where the ledger was restored from, when and why, and that its operations are marked already."""
     number = 1

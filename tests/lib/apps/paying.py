@@ -1,6 +1,8 @@
 """An app that other processes import: payments whose effects are lines of a file, in process isolation and in a thread."""
 
+import builtins
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,11 @@ def pay(arguments: dict[str, Any]) -> dict[str, Any]:
             raise NotSent("dns")
         case "raise":
             raise ConnectionResetError(arguments.get("text", "reset"))
+        case "leave a child and raise":
+            child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            EFFECTS.with_suffix(".child").write_text(str(child.pid))
+            commit(arguments)
+            raise getattr(builtins, arguments["error"])("lost")
         case "segfault":
             import ctypes
 

@@ -69,6 +69,14 @@ def after_the_slot(act: Callable[..., None]) -> None:
     Presence.take_slot = take_slot  # type: ignore[method-assign]
 
 
+def stop_once() -> None:
+    """SIGSTOP ourselves, once the test wants it: here, in the middle of a write."""
+    if (marks() / "freeze").exists():
+        (marks() / "freeze").unlink()
+        mark("frozen")
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def hang() -> None:
     """Hang for good once the test wants it."""
     if (marks() / "hang").exists():
@@ -124,6 +132,7 @@ def around_the_record_of_all(before: Callable[..., None] | None, after: Callable
 
 POINTS: dict[str, Callable[[], None]] = {
     "after-slot": lambda: after_the_slot(die),
+    "stop-in-write": lambda: after_the_slot(stop_once),
     "after-claim": lambda: after_the_claim(die),
     "hold-after-claim": lambda: after_the_claim(hold),
     "before-record": lambda: around_the_record(die, None),

@@ -195,6 +195,7 @@ def declare(to: App, *, handlers: bool = True) -> None:
         named[contract(f"lose_{isolation}", isolation=isolation, **probed | {"probe_timeout": 1, "probe_attempts_max": 1})] = lose
         named[contract(f"append_{isolation}", isolation=isolation)] = append
         named[contract(f"nap_{isolation}", isolation=isolation)] = nap
+        named[contract(f"rest_{isolation}", isolation=isolation, timeout=300)] = nap
         named[contract(f"announced_{isolation}", isolation=isolation, announces_sending=True)] = announce
     named[contract("charge_async", isolation="async", **probed | {"outcome_probe": afind})] = acharge
     keyed = {"provider_idempotency_key": lambda a: a["reference"], "provider_idempotency_guaranteed": True}
