@@ -63,6 +63,23 @@ def test_a_file_that_gives_no_report_gets_one_sentence(terminal: Terminal, tmp_p
     assert words in ended.err and "Traceback" not in ended.err and len(ended.err.replace("noise\n", "").splitlines()) == 1
 
 
+@pytest.mark.promise("D56")
+def test_a_file_ends_the_command_with_0_1_or_2_by_what_it_gives(terminal: Terminal, tmp_path: Path) -> None:
+    files = {
+        GOOD: 0,
+        GOOD.replace("def run", "async def run"): 0,
+        GOOD.replace("True", "False"): 1,
+        "x = 1\n": 2,
+        "def run_safety_suite(): return True\n": 2,
+        "import nowhere_to_be_found\n": 2,
+    }
+    assert terminal("test", str(tmp_path / "missing.py")).code == 2
+    for code, exit_code in files.items():
+        ended = terminal("test", suite(tmp_path, code))
+        assert ended.code == exit_code and "Traceback" not in ended.err, (code, ended)
+        assert exit_code < 2 or len([line for line in ended.err.splitlines() if line != "noise"]) == 1, ended
+
+
 @pytest.mark.promise("D56", part="a missing file")
 def test_a_missing_file_or_none_is_wrong_usage_and_never_the_bundled_suite(terminal: Terminal, tmp_path: Path) -> None:
     for arguments in (["missing.py"], [], [""], ["--bundled", suite(tmp_path, GOOD)]):

@@ -19,6 +19,7 @@ SLICE = (
 QUICK = [one for one in MUTATIONS if one.quick]  # found among a few thousand states; the others want tens of thousands
 
 
+@pytest.mark.promise("S24", part="every reachable state of three settings keeps I1 to I6")
 @pytest.mark.parametrize("searched", SLICE, ids=lambda one: one.name)
 def test_every_reachable_state_keeps_the_invariants_and_leads_somewhere(searched: Setting) -> None:
     found = search(World(searched), states_max=200_000)
@@ -52,6 +53,7 @@ def test_what_the_search_forgets_changes_no_decision(searched: Setting) -> None:
             assert mine[13:15] == other[13:15] and mine.open_attempts == other.open_attempts and mine.unfenced == other.unfenced
 
 
+@pytest.mark.promise("S24", part="rules of the core and of the shell around it, each taken out: the rest of them by make model")
 @pytest.mark.parametrize("mutation", QUICK, ids=lambda one: one.name)
 def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation) -> None:
     with mutation.applied() as world:

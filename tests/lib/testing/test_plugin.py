@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from settled import App
+from settled.clock import monotonic_us
+from settled.core.errors import ConfigurationError
+from settled.core.moment import SECOND_US
 from settled.testing import FakeProvider, MovableClock, payment_contract
 from settled_worker.testing.handworker import HandWorker
 from tests.cli.terminal import environment
+from tests.lib.store.ledgers import another_program
 
 ARGUMENTS = {"payment": "INV-1", "amount_cents": 500, "currency": "eur"}
 LIGHT = """
@@ -43,6 +47,26 @@ def test_settle_turns_until_nothing_is_left_to_do(settled_app: App, settled_work
     fake_provider.fail_next("commit_late", seconds=20)
     op = settled_worker.settle(effect.submit(ARGUMENTS).operation_id)
     assert (op.status, op.attempts, fake_provider.count()) == ("confirmed", 1, 1)
+
+
+@pytest.mark.promise("S78")
+def test_the_helpers_work_on_a_real_file_and_let_days_pass_without_waiting(
+    settled_app: App, settled_worker: HandWorker, settled_clock: MovableClock, fake_provider: FakeProvider, tmp_path: Path
+) -> None:
+    effect = settled_app.register(payment_contract(fake_provider, unknown_age_max=2 * 86_400.0))
+    fake_provider.fail_reads("unavailable")
+    fake_provider.fail_next("lose_answer")
+    op = effect.submit(ARGUMENTS)
+    began_us, before = monotonic_us(), settled_clock.now()
+    op = settled_worker.settle(op.operation_id)
+    passed = (settled_clock.now().boot_us - before.boot_us) / SECOND_US
+    waited = (monotonic_us() - began_us) / SECOND_US
+    assert (op.outcome, fake_provider.count()) == ("UNKNOWN", 1) and passed > 600 > waited
+    ledger = settled_app.ledger.path
+    assert ledger == tmp_path / "settled.db"
+    assert another_program(ledger, "SELECT operation_id, status FROM operation") == [[op.operation_id, op.status.value]]
+    with pytest.raises(ConfigurationError, match="memory"):
+        App(":memory:").create_database()
 
 
 def test_importing_the_plugins_costs_next_to_nothing() -> None:

@@ -109,6 +109,35 @@ def test_it_deduplicates_nothing_unless_told_so_and_then_only_within_the_window(
     assert keyed.count() == 5
 
 
+@pytest.mark.promise("D61")
+def test_every_way_to_be_wrong_about_it_is_its_own_and_only_the_fence_proves_an_absence(clock: VirtualClock) -> None:
+    plain = FakeProvider(clock=clock)
+    pay(plain)
+    pay(plain)
+    assert plain.count() == 2
+    for fault, error, effects in [
+        (Fault.REJECT, ProviderRejected, 0), (Fault.FAIL_BEFORE_COMMIT, AnswerLost, 0), (Fault.HANG, AnswerLate, 1)
+    ]:  # fmt: skip
+        one = FakeProvider(fault=fault, seconds=5.0, clock=clock)
+        with pytest.raises(error):
+            pay(one)
+        assert one.count() == effects
+        shown = ProbeStatus.COMMITTED if effects else ProbeStatus.NOT_COMMITTED
+        assert look_for_payment(one, ARGUMENTS).status is shown
+        one.fail_reads(ReadFault.FALSE_NEGATIVE)
+        assert not one.control() and look_for_payment(one, ARGUMENTS).status is ProbeStatus.UNKNOWN
+        one.fail_reads(ReadFault.UNAVAILABLE)
+        with pytest.raises(ConnectionError):
+            look_for_payment(one, ARGUMENTS)
+        assert one.count() == effects
+    late = FakeProvider(fault=Fault.COMMIT_LATE, seconds=5.0, clock=clock)
+    with pytest.raises(AnswerLost):
+        pay(late)
+    assert late.in_flight(REFERENCE) == 1 and not look_for_payment(late, ARGUMENTS).terminal
+    clock.advance(6)
+    assert late.in_flight(REFERENCE) == 0 and late.count() == 1
+
+
 def test_a_late_commit_is_undecided_until_its_time_and_then_there(provider: FakeProvider, clock: VirtualClock) -> None:
     provider.fail_next(Fault.COMMIT_LATE, seconds=5)
     with pytest.raises(AnswerLost):
