@@ -142,3 +142,28 @@ def test_explain_says_why_a_finite_window_justifies_no_retry_from_a_thread(termi
     app.close()
     said = terminal("op", "explain", "wire:1").out
     assert "its window is finite, and in thread isolation" in said and "isolation='process'" in said
+
+
+@pytest.mark.promise("D15", part="op show -o json has the record of each attempt, and how each kind of end closed it")
+def test_programs_get_one_record_for_each_attempt(terminal: Terminal, app: App) -> None:
+    app.execute("pay", {"n": 1})
+    app.execute("pay", {"n": 2, "how": "refuse"})
+    terminal.lost(app, n=3)
+    found = {}
+    for number in (1, 2, 3):
+        (found[number],) = terminal.json("op", "show", f"pay:{number}")["attempt_records"]
+    names = {
+        "number", "dispatched_at", "ended_at", "fenced_at", "terms", "worker", "end", "execution", "verification", "outcome", "error",
+        "error_class", "retryable", "fence", "closed_by", "interruption", "decision", "basis",
+    }  # fmt: skip
+    assert all(record.keys() == names for record in found.values()), found
+    said = {number: (one["end"], one["outcome"], one["closed_by"], one["interruption"], one["fence"]) for number, one in found.items()}
+    assert said == {
+        1: ("returned", "CONFIRMED", "open", None, "returned"),
+        2: ("rejected", "FAILED", "rejected", None, "raised"),
+        3: ("raised", "UNKNOWN", "open", "exception", "raised"),
+    }
+    asserted = ("--actor", "ana", "--reason", "no", "--evidence-reference", "T", "--expected-version", str(app.get("pay:3").version))
+    assert terminal("quarantine", "reject", "pay:3", *asserted, "--assert-nothing-can-arrive").code == 0
+    (record,) = terminal.json("op", "show", "pay:3")["attempt_records"]
+    assert (record["closed_by"], record["number"]) == ("operator_asserted", 1)

@@ -29,6 +29,10 @@ class Disk(NamedTuple):
                     while filler.write(b"\0" * size) == size:
                         pass
 
+    def remount(self, mode: str) -> None:
+        """Mount it anew, `ro` or `rw`. The system refuses `ro` while a file there is open for writing."""
+        subprocess.run(["mount", "-o", f"remount,{mode}", str(self.folder)], check=True, capture_output=True)
+
     def free(self) -> None:
         """Give it back."""
         (self.folder / "filler").unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Turn the driver's errors into ours, by code and never by name or text: the drivers do not agree on names."""
 
 import errno
+import os
 import stat
 from pathlib import Path
 from typing import Final
@@ -57,6 +58,11 @@ def translate(error: Exception, path: Path) -> SettledError | None:
         return LedgerUnavailableError(f"{ledger} is busy ({text}). Nothing was recorded. Try again.")
     if primary in _FULL:
         return LedgerUnavailableError(f"{ledger} cannot be written ({text}). Nothing was recorded. Free disk space, then try again.")
+    if primary in _NO_ENTRY and _is_read_only(path):
+        return LedgerForbiddenError(
+            f"{ledger} cannot be written ({text}): its file system is mounted read-only. Nothing was recorded. Find out why, often a "
+            f"failing disk, and mount it for writing again."
+        )
     if primary in _NO_ENTRY:
         return LedgerForbiddenError(
             f"{ledger} cannot be used by this user ({text}): {_modes(path)}. Nothing was recorded. Give this user read and write access "
@@ -65,6 +71,13 @@ def translate(error: Exception, path: Path) -> SettledError | None:
     if primary in (_NOT_A_DATABASE, _CORRUPT):
         return LedgerStateError(str(path), "the file", f"{text}. Keep a copy and restore a backup")
     return None
+
+
+def _is_read_only(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _modes(path: Path) -> str:
