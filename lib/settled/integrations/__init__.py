@@ -5,6 +5,7 @@ No framework is imported from here.
 
 from settled.integrations.answers import ToolResult, tell
 from settled.integrations.gate import Gate
+from settled.integrations.host import Host
 from settled.integrations.plain import PlainTool, plain_tool
 from settled.integrations.policy import Confirmation, Pending, Policy
 from settled.integrations.run import Call, Finish, Run, RunConflictError, RunNotFoundError, RunState, Step
@@ -16,6 +17,7 @@ __all__ = [
     "Confirmation",
     "Finish",
     "Gate",
+    "Host",
     "Pending",
     "PlainTool",
     "Policy",

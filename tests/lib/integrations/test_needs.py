@@ -1,7 +1,9 @@
 """A framework that is not installed is one clear line."""
 
+import importlib
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,24 @@ def test_the_neutral_core_imports_no_framework() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "lib", capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package", "extra"),
+    [
+        ("langgraph", "langgraph", "langgraph"),
+        ("openai_agents", "agents", "openai-agents"),
+        ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
+        ("claude_agent_sdk", "claude_agent_sdk", "claude-agent-sdk"),
+    ],
+)
+def test_an_adapter_without_its_framework_says_which_extra_to_install(
+    adapter: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # what Python itself takes for "is not there"
+    for name in [one for one in sys.modules if one.startswith(package + ".") or one == f"settled.integrations.{adapter}"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(FrameworkMissingError) as missing:
+        importlib.import_module(f"settled.integrations.{adapter}")
+    assert f"pip install 'settled[{extra}]'" in str(missing.value) and "\n" not in str(missing.value)
+    assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
