@@ -35,7 +35,7 @@ class RunnerLimits:
     handler_slots: int | None = None  # of these for handlers: further ones are started only while a probe waits; None: all
     arguments_bytes_max: int = DEFAULTS.arguments_bytes_max
     result_bytes_max: int = DEFAULTS.result_bytes_max
-    runner_attempts_max: int = 1_000  # then it is replaced
+    runner_attempts_max: int = 10_000  # then it is replaced: each start costs as much as a thousand short attempts
     runner_bytes_max: int = 1_073_741_824  # the most memory it may have held; then it is replaced
     start_us: int = 60_000_000  # for importing the app
     patience_us: int = 10_000_000  # how long the supervisor's word may be overdue
