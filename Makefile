@@ -59,6 +59,15 @@ SEEDS ?= 2000
 simulate: $(VENV)/.test  ## play the worker's own code under virtual time, and cut its power; SEEDS=100000 for a night
 	$(BIN)/settled simulate --seeds $(SEEDS)
 
+MUTANTS ?=
+mutants: $(VENV)/.dev  ## change the decisions and the guarded writer one by one, and see which change no test misses (hours); MUTANTS=settled.core.guarantee* for a part
+	$(BIN)/mutmut run --max-children $(TEST_WORKERS) $(MUTANTS)
+	$(BIN)/mutmut results
+
+coverage: $(VENV)/.dev  ## print the branch coverage of core/ and store/ by the tests of core, store, steps and worker by hand
+	$(BIN)/coverage run --branch --source=lib/settled/core,lib/settled/store -m pytest -q tests/lib/core tests/lib/store tests/lib/steps tests/worker/test_pump.py tests/worker/test_reconcile.py
+	$(BIN)/coverage report --show-missing --skip-covered
+
 diagram: $(VENV)/.test  ## write docs/states.md from the transition table
 	$(BIN)/python tools/diagram.py
 
@@ -98,5 +107,5 @@ certify: $(VENV)/.test  ## certify the examples' contracts in every combination:
 	cd examples/mail && ../../$(BIN)/settled certify app:send_notice --sandbox sandbox:Mail $(CERTIFY_FLAGS) --output ../../build/certify/mail.html
 
 clean:  ## remove what the commands above made
-	rm -rf $(VENV) .venv-compare .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-compare .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist mutants
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from typing import NamedTuple
 PACKAGES = ("settled", "settled_worker", "settled_cli")
 PRODUCT = ("lib/", "worker/", "cli/")
 CACHES = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".import_linter_cache", ".hypothesis"})
-SKIPPED_FOLDERS = CACHES | {".git", ".venv", "build", "dist"}
+SKIPPED_FOLDERS = CACHES | {".git", ".venv", "mutants", "build", "dist"}
 WORDS = "lib/settled/core/words.py"
 
 Finding = tuple[int, str]
