@@ -6,6 +6,7 @@ closed and opened again at any time. After each rule the rows are the folds of t
 
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from settled.execution.job import End, Job, Report
 from settled.store import audit
 from settled.store.reads import find_row
 from settled.testing import VirtualClock
-from tests.worker.harness import Hand, answered, ended, returned, timed_out
+from tests.worker.harness import Hand, answered, ended, returned, silent, timed_out
 
 NAMES = ("plain", "probed", "keyed")
 SIDES = st.integers(0, 1)
@@ -34,7 +35,7 @@ def contracts() -> list[EffectContract]:
     key: dict[str, Any] = {"provider_idempotency_key": lambda a: f"key:{a['n']}", "provider_idempotency_guaranteed": True}
     return [
         EffectContract(name="plain", operation_id=lambda a: f"plain:{a['n']}", **common),
-        EffectContract(name="probed", operation_id=lambda a: f"probed:{a['n']}", outcome_probe=lambda arguments: ProbeResult.unknown(), **common),
+        EffectContract(name="probed", operation_id=lambda a: f"probed:{a['n']}", outcome_probe=silent, **common),
         EffectContract(name="keyed", operation_id=lambda a: f"keyed:{a['n']}", **key, **common),
     ]
 
@@ -148,10 +149,8 @@ class TwoSides(RuleBasedStateMachine):
 
     @rule(side=SIDES, name=st.sampled_from(NAMES), number=NUMBERS)
     def notice(self, side: int, name: str, number: int) -> None:
-        try:
+        with suppress(SettledError):
             self.apps[side].add_evidence(operation_id=f"{name}:{number}", source="webhook", result=ProbeResult.committed())
-        except SettledError:
-            pass
 
     @rule(seconds=st.sampled_from((1.0, 40.0, 4000.0)))
     def time_passes(self, seconds: float) -> None:
