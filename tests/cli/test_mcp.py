@@ -1,5 +1,6 @@
 """`settled mcp` as it is started: what it needs, what it refuses, and who is let in over HTTP. Real processes."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
 
 from settled import App
 from tests.cli.conftest import Terminal
@@ -42,7 +45,8 @@ def refund(arguments):
 
 def start(folder: Path, *arguments: str, **environ: str) -> subprocess.Popen[str]:
     """Start `settled mcp` in a folder, without any setting of this machine."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SETTLED_")}
+    unwanted = ("SETTLED_", "PYTHONUNBUFFERED")  # unbuffered, what is printed late would not show that it can come late
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     kept["PYTHONPATH"] = os.pathsep.join(str(ROOT / floor) for floor in ("lib", "worker", "cli"))
     command = [sys.executable, "-c", "from settled_cli.main import main; main()", "mcp", *arguments]
     pipe = subprocess.PIPE
@@ -97,6 +101,25 @@ def test_without_the_extra_it_is_one_line_that_says_what_to_install(tmp_path: Pa
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert ended.stdout.strip().endswith("0 78"), ended
     assert "pip install 'settled[mcp]'" in ended.stderr and len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.promise("S39", part="the official client, over standard input and output")
+def test_the_official_client_over_standard_input_and_output(shop: Path) -> None:
+    environ = {"PYTHONPATH": os.pathsep.join(str(ROOT / floor) for floor in ("lib", "worker", "cli")), "PATH": os.environ["PATH"]}
+    arguments = ["-c", "from settled_cli.main import main; main()", "mcp", "--app", "shop:app", "--wait", "0"]
+    command = StdioServerParameters(command=sys.executable, args=arguments, cwd=shop, env=environ)
+
+    async def talk() -> tuple[list[str], Any, Any]:
+        async with Client(command) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            asked = await client.call_tool("submit_refund", {"order": "official"})
+            with pytest.raises(MCPError) as refused:
+                await client.call_tool("approve_refund", {"order": "official"})
+            return names, asked.structured_content, refused.value.code
+
+    names, told, code_of_refusal = asyncio.run(asyncio.wait_for(talk(), 100))
+    assert names == ["submit_refund", "get_refund", "wait_refund"]
+    assert (told["operation_id"], told["created"], code_of_refusal) == ("order:official:refund", True, -32602)
 
 
 def messages(*bodies: dict[str, Any]) -> str:

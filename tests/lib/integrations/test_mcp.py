@@ -17,6 +17,7 @@ from settled import App, ConfigurationError, EffectContract, EffectRejected
 from settled.core.limits import DEFAULTS
 from settled.integrations.mcp import make_server
 from settled.integrations.mcp.offered import NOT_FOUND, unknown_operation
+from settled.store.workers import live
 from tests.conftest import eventually
 from tests.lib.apps.bench import Bench, locked
 from tests.lib.integrations.refunds import ID, REFUND, Refund, Shop
@@ -360,3 +361,12 @@ def test_a_submission_waits_as_long_as_it_was_told_to(bench: Bench) -> None:
     told = talk(bench.app, ask, wait=60)
     assert (told["effect_status"], told["created"], told["output"]) == ("confirmed", True, {"refund": "re_1042"})
     assert len(shop.done) == 1 and NOT_FOUND not in told.values()
+
+
+@pytest.mark.promise("S128", part="it submits and reads, and never dispatches")
+def test_a_server_never_dispatches_what_it_was_asked_for(bench: Bench) -> None:
+    shop = Shop(bench)
+    told, _ = talk(bench.app, lambda client: call(client, "submit_refund"), wait=0.5)
+    assert (told["effect_status"], bench.types(ID), shop.done) == ("prepared", ["submitted"], [])
+    with bench.app.ledger.read() as transaction:
+        assert live(transaction) == []  # nobody is at work on the ledger
