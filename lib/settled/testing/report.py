@@ -4,6 +4,7 @@ Promise: a verdict is an exact bool, a check an exact SafetyCheck; an empty repo
 """
 
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -87,8 +88,8 @@ class SafetyReport:
         """Return the report for people: a line per check, the comparison, the verdict last."""
         lines = [escape_controls(self.name)]
         for one in self.checks:
-            said = f": {one.detail}" if one.detail and not one.passed else ""
-            lines.append(f"  {'passed' if one.passed else 'FAILED'}  {escape_controls(one.name)}{escape_controls(said)}")
+            lines += _wrapped(f"{'passed' if one.passed else 'FAILED'}  {one.name}", indent=2, more=10)
+            lines += _wrapped(one.detail, indent=10, more=10) if one.detail and not one.passed else []
         if not self.checks:
             lines.append("  nothing was checked, which shows nothing")
         if self.comparison is not None:
@@ -125,5 +126,10 @@ def _comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
     for who, facts in comparison.items():
         if isinstance(facts, dict):
             told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-            lines.append(f"  {escape_controls(who)}: {escape_controls(told)}")
+            lines += _wrapped(f"{who}: {told}", indent=2, more=4)
     return lines
+
+
+def _wrapped(text: str, *, indent: int, more: int) -> list[str]:
+    """Return lines that a narrow terminal shows whole: the first indented by `indent`, what follows it by `more`."""
+    return textwrap.wrap(escape_controls(text), 79, initial_indent=" " * indent, subsequent_indent=" " * more, break_on_hyphens=False)

@@ -66,3 +66,13 @@ def test_facts_are_strict_json_and_kept_apart_from_the_caller(facts: Any) -> Non
     check = SafetyCheck(name="x", passed=True, facts=given)
     given["x"].append(2)
     assert check.facts == {"x": [1]}
+
+
+def test_the_text_fits_a_narrow_terminal_and_loses_no_word() -> None:
+    detail = "2 effects of one operation: " + "the answer is lost, " * 8
+    comparison = {"name": "side by side", "naive retry": {f"fact_{number}": "a value" for number in range(12)}}
+    checks = (SafetyCheck(name="a claim that is long: " + "so long " * 12, passed=False, detail=detail),)
+    text = SafetyReport(name="a", checks=checks, comparison=comparison).to_text()
+    assert max(map(len, text.splitlines())) < 80
+    told = " ".join(text.split())
+    assert detail.strip() in told and "naive retry: fact 0 a value, fact 1" in told and told.count("so long") == 12
