@@ -86,3 +86,14 @@ def test_a_host_forgets_the_oldest_of_too_many_waiting_calls_and_asks_again_for_
     assert [one.arguments["order"] for one in host.pending("run-1")] == ["2", "3"]
     host.call("refund", REFUND | {"order": "1"}, run_id="run-1")
     assert [one.arguments["order"] for one in host.pending("run-1")] == ["3", "1"]
+
+
+def test_a_key_of_the_call_is_the_runs_id_and_the_call_id_and_nothing_else(bench: Bench) -> None:
+    shop = Shop(bench, risk="low", operation_id=None)
+    with pytest.warns(UserWarning, match="only as durable as the framework's own checkpoint"):
+        host = Host([shop.tool(key="call")], policy=Policy(confirm=False), wait=0)
+    told = [host.call("refund", REFUND, run_id="run-1", call_id=call_id) for call_id in ("call_1", "call_1", "call_2")]
+    assert [one.operation_id for one in told] == ["run-1:call_1", "run-1:call_1", "run-1:call_2"]
+    assert [one.created for one in told] == [True, False, True]
+    with pytest.raises(ConfigurationError, match="one is missing"):
+        host.call("refund", REFUND, run_id="run-1")
