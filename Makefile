@@ -61,8 +61,7 @@ simulate: $(VENV)/.test  ## play the worker's own code under virtual time, and c
 
 MUTANTS ?=
 mutants: $(VENV)/.dev  ## change the decisions and the guarded writer one by one, and see which change no test misses (hours); MUTANTS=settled.core.guarantee* for a part
-	$(BIN)/mutmut run --max-children $(TEST_WORKERS) $(MUTANTS)
-	$(BIN)/mutmut results
+	$(BIN)/python tools/mutants.py $(MUTANTS)
 
 coverage: $(VENV)/.dev  ## print the branch coverage of core/ and store/ by the tests of core, store, steps and worker by hand
 	$(BIN)/coverage run --branch --source=lib/settled/core,lib/settled/store -m pytest -q tests/lib/core tests/lib/store tests/lib/steps tests/worker/test_pump.py tests/worker/test_reconcile.py

@@ -192,3 +192,23 @@ def test_provably_unsent_attempts_spend_no_budget() -> None:
     life.dispatch().end(End.TIMED_OUT, FenceBasis.PROCESS_KILLED)
     assert not budget_left(life.case)
     assert life.row.attempt == 3
+
+
+def test_what_was_never_sent_spends_its_own_budget_and_no_more() -> None:
+    life = dispatched(guaranteed(not_sent_attempts_max=2))
+    life.end(End.NOT_SENT, FenceBasis.RAISED)
+    assert budget_left(life.case)
+    life.wait(60).dispatch().end(End.NOT_SENT, FenceBasis.RAISED)
+    assert not budget_left(life.case) and life.case.history.spent_attempts() == 0
+
+
+def test_an_attempt_is_waited_for_by_the_isolation_that_it_was_dispatched_in() -> None:
+    life = unresolved(windowed(window=None), fence=None)
+    life.current = windowed(window=None, isolation="thread")
+    assert key_verdict(life.case) == (Guarantee.WAIT_FOR_FENCE, None)
+
+
+def test_waiting_for_a_fence_does_not_forget_when_the_window_ends() -> None:
+    life = unresolved(windowed(), fence=None)
+    life.now = at(LAST - 5)
+    assert key_verdict(life.case) == (Guarantee.WAIT_FOR_FENCE, life.now.boot_us + 5 * SECOND_US)
