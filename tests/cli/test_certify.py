@@ -79,6 +79,9 @@ def test_an_honest_contract_in_processes_of_its_own_ends_with_0() -> None:
         (("claims:honest", "--sandbox", "claims:nowhere"), 78, "cannot be imported"),
         (("claims:honest", "--sandbox", "claims:not_a_sandbox"), 78, "not a settled.testing.Sandbox"),
         (("claims:honest", "--point", "nowhere"), 2, "nowhere"),
+        (("claims:honest_process", "--point", "sending"), 2, "announces_sending=True"),
+        (("claims:honest", "--host", "long outage"), 2, "a finite window"),
+        (("claims:honest", "--trouble", "refused"), 2, "a sandbox that can make it"),
         ((), 2, "Missing argument"),
     ],
 )

@@ -20,11 +20,15 @@ from settled_cli.opening import app_reference, import_app, import_object, load
 from settled_cli.render import emit, write
 from settled_cli.reports import check_writable, write_report
 from settled_cli.verdict import say
-from settled_worker.testing.certify import Certificate, Told, certify
+from settled_worker.testing.certify import Certificate, Told, certify, plan
 from settled_worker.testing.page import to_html
 from settled_worker.testing.points import HOSTS, POINTS
 
 _SANDBOX: Final = "sandbox"
+_NOTHING: Final = (
+    "nothing of what was chosen can be played, and nothing was started. `sending` needs a contract with announces_sending=True; an outage "
+    "needs a guaranteed key with a finite window, and a kill at mid-request or after commit; a trouble needs a sandbox that can make it."
+)
 
 
 @click.command("certify", cls=Leaf)
@@ -67,19 +71,13 @@ def certify_command(
         check_writable(output)
     found, owner, reference = _contract(invocation, contract, app)
     place = _sandbox(contract, sandbox)
+    chosen: dict[str, Any] = {
+        "points": points or tuple(POINTS), "hosts": hosts or tuple(HOSTS), "troubles": troubles or None, "quick": quick
+    }  # fmt: skip
+    if not plan(found, place, **chosen):
+        raise click.UsageError(_NOTHING)
     with _progress() as told:
-        certificate = certify(
-            owner,
-            found,
-            place,
-            app_reference=reference,
-            points=points or tuple(POINTS),
-            hosts=hosts or tuple(HOSTS),
-            troubles=troubles or None,
-            quick=quick,
-            jobs=jobs,
-            told=told,
-        )
+        certificate = certify(owner, found, place, app_reference=reference, jobs=jobs, told=told, **chosen)
     for output in outputs:
         write_report(output, _forms(certificate))
     if invocation.for_programs:

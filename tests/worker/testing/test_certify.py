@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from settled.testing import TROUBLES, Sandbox
-from settled_worker.testing.certify import certify, scale
+from settled_worker.testing.certify import certify
 from settled_worker.testing.judging import (
     CLAIM_ABSENCE,
     CLAIM_FINDS,
@@ -23,6 +23,7 @@ from settled_worker.testing.judging import (
 )
 from settled_worker.testing.points import NONE, POINTS, Round, plan_rounds
 from settled_worker.testing.rounds import play
+from settled_worker.testing.shortening import scale
 from settled_worker.testing.starting import Setting
 
 APPS = Path(__file__).with_name("apps")

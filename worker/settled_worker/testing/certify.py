@@ -4,9 +4,8 @@ Promise: real workers, real processes, a real ledger, SIGKILL; the destination's
 tried and what was seen, and nothing about anything else.
 """
 
-import contextlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,22 +13,15 @@ from typing import Any, Final
 
 from settled.app import App
 from settled.contract import EffectContract
-from settled.core.moment import SECOND_US
-from settled.core.terms import Terms
 from settled.testing.report import SAFE, UNSAFE, SafetyCheck, SafetyReport
 from settled.testing.sandbox import BEYOND, TROUBLES, Sandbox
 from settled_worker.testing.judging import Claim, Failure, Seen, judge, judge_claims
 from settled_worker.testing.points import HOSTS, NONE, OUTAGES, POINTS, Round, plan_rounds
 from settled_worker.testing.rounds import play
+from settled_worker.testing.shortening import KEY_SECONDS, has_a_window, scale, shortened_keys
 from settled_worker.testing.starting import RoundFailedError, Setting
 
 PER_ROUND: Final = 7
-BOUND_US: Final = 1_600_000
-DRAIN_US: Final = 300_000
-TIMEOUT_US: Final = 10_000_000
-KEY_SECONDS: Final = 30.0
-"""What is left of a key's window beside a call, its kill, the drain and the margin: time to start another worker in."""
-FORGOTTEN_SECONDS: Final = 1.0
 Told = Callable[[int, int, str], None]
 
 
@@ -160,14 +152,11 @@ def certify(
 ) -> Certificate:
     """Play every point × host × trouble of a contract; `told` hears of each round that ended. Handlers run in `here`."""
     wanted = sandbox.troubles if troubles is None else sandbox.troubles & set(troubles)
-    mine = [one for one in TROUBLES if one.name in wanted]
-    tried = [one for one in points if one != "sending" or contract.terms.announces_sending]
-    there = [one for one in hosts if one not in OUTAGES or _has_a_window(contract.terms)]
-    rounds = plan_rounds(mine, points=tried, hosts=there, quick=quick, per_round=PER_ROUND)
+    rounds = plan(contract, sandbox, points=points, hosts=hosts, troubles=troubles, quick=quick)
     beyond = [one for one in BEYOND if one.name in wanted]
     extra = [Round(NONE, NONE, tuple(beyond))] if beyond else []
     scaled = scale(contract.terms, key_seconds)
-    with tempfile.TemporaryDirectory(prefix="settled-certify-") as name, _shortened_keys(sandbox, contract.terms, scaled):
+    with tempfile.TemporaryDirectory(prefix="settled-certify-") as name, shortened_keys(sandbox, contract.terms, scaled):
         folder = Path(name)
         (folder / "sandbox").mkdir()
         environment = sandbox.open(folder / "sandbox")
@@ -201,6 +190,23 @@ def certify(
     )
 
 
+def plan(
+    contract: EffectContract,
+    sandbox: Sandbox,
+    *,
+    points: Iterable[str],
+    hosts: Iterable[str],
+    troubles: Iterable[str] | None,
+    quick: bool,
+) -> list[Round]:
+    """Return the rounds that this contract and this sandbox can be given of what is named; None: all troubles."""
+    wanted = sandbox.troubles if troubles is None else sandbox.troubles & set(troubles)
+    tried = [one for one in points if one != "sending" or contract.terms.announces_sending]
+    there = [one for one in hosts if one not in OUTAGES or has_a_window(contract.terms)]
+    mine = [one for one in TROUBLES if one.name in wanted]
+    return plan_rounds(mine, points=tried, hosts=there, quick=quick, per_round=PER_ROUND)
+
+
 def _play_all(setting: Setting, rounds: list[Round], folder: Path, jobs: int, told: Told) -> tuple[list[Seen], list[str]]:
     seen: list[Seen] = []
     not_played: list[str] = []
@@ -221,46 +227,3 @@ def _play_all(setting: Setting, rounds: list[Round], folder: Path, jobs: int, to
                 seen += result
             told(done, total, f"{one.point}, {one.host}")
     return seen, not_played
-
-
-def scale(terms: Terms, key_seconds: float = KEY_SECONDS) -> dict[str, Any]:
-    """Return the terms that a certification shortens, so that it ends: what is declared as 0 stays 0.
-
-    `key_seconds`: for how long after the first call a finite key window lets another one start.
-    """
-    guarded = {
-        "timeout_us": min(terms.timeout_us, TIMEOUT_US),
-        "kill_grace_us": min(terms.kill_grace_us, 500_000),
-        "network_drain_us": min(terms.network_drain_us, DRAIN_US),
-        "key_margin_us": min(terms.key_margin_us, 200_000),
-    }
-    return {
-        **guarded,
-        "window_us": None if terms.window_us is None else min(terms.window_us, sum(guarded.values()) + round(key_seconds * SECOND_US)),
-        "commit_horizon_us": min(terms.commit_horizon_us, BOUND_US),
-        "read_lag_us": min(terms.read_lag_us, BOUND_US),
-        "retry_initial_us": min(terms.retry_initial_us, 100_000),
-        "retry_cap_us": min(terms.retry_cap_us, 400_000),
-        "probe_initial_us": 250_000,
-        "probe_factor": 1.0,
-        "probe_cap_us": 250_000,
-        "concurrency": None,
-        "rate_limit": None,
-    }
-
-
-def _has_a_window(terms: Terms) -> bool:
-    return terms.key_guaranteed and terms.window_us is not None
-
-
-@contextlib.contextmanager
-def _shortened_keys(sandbox: Sandbox, terms: Terms, scaled: Mapping[str, Any]) -> Iterator[None]:
-    """Let the destination remember keys as long as the contract says that it does, shortened; for a moment where that is too much."""
-    remembers = sandbox.key_window
-    if remembers is not None and _has_a_window(terms):
-        claimed, played = (window_us / SECOND_US for window_us in (terms.window_us or 0, scaled["window_us"]))
-        sandbox.key_window = played if remembers >= claimed else min(FORGOTTEN_SECONDS, remembers)
-    try:
-        yield
-    finally:
-        sandbox.key_window = remembers
