@@ -451,7 +451,8 @@ class _Play:
         self.log.append("faults are over")
         for round_ in range(_ROUNDS_MAX):
             self._guarded("calm", partial(self._calm_round, round_))
-            if not self.host.runs() and not self.checks.unsettled():
+            told = not any(worker is not None and (worker.inbox or worker.pump.owes) for worker in self.host.workers)
+            if told and not self.host.runs() and not self.checks.unsettled():
                 break
         self.checks.at_the_end()
         self._guarded("calm", lambda: self.host.advance(400.0))  # what travels still arrives

@@ -164,7 +164,12 @@ class World:
             one.answer = _raising(error)
         one.done = True
         if late:
-            self.later(_LATE_SECONDS, lambda: self._undecided.remove(one))
+            self.later(_LATE_SECONDS, lambda: self._decide(one))
+
+    def _decide(self, one: Exchange) -> None:
+        """Let a late commit happen now: the provider would do it only when it is next asked, by the time that it is then."""
+        self.provider_of(one.contract).count()
+        self._undecided.remove(one)
 
     def troubled_reads(self, contract: str, choice: int) -> None:
         """Let the next reads of a contract's provider be as `choice` says."""
