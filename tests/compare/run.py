@@ -139,8 +139,8 @@ def page(told: Sequence[Told], left_out: Sequence[str], came: Sequence[Came], se
         f"Six policies against five faults, {came[0].episodes} seeded episodes each (seed {seed}), in virtual time, at a destination that "
         "is counted. Each cell: **two effects / no effect and nobody told / left to a person**. The policies of settled are its own worker "
         "over a real ledger. `settled, neither` never guesses: it asks a person each time. The key of this destination is known from its "
-        f"commit on, not looked for by a late commit, and forgotten {WINDOW_SECONDS:.0f} seconds later. settled's handlers run in threads here, where no finite window is "
-        "trusted: its key changes nothing, and its probe decides.",
+        f"commit on, not looked for by a late commit, and forgotten {WINDOW_SECONDS:.0f} seconds later. settled's handlers run in threads "
+        "here, where no finite window is trusted: its key changes nothing, and its probe decides.",
         markdown(["fault", "what happens"], [[name, what] for name, what in FAULTS.items()]),
         markdown(["policy", *FAULTS], policy_rows(came)),
         "![What comes of a payment, by policy and fault](compare.svg)",
