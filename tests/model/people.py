@@ -13,7 +13,7 @@ class People(Base):
     def _person(self, state: State) -> Iterator[Step]:
         """A person tells the truth: what was seen, after everything that is still allowed to arrive has had its time."""
         row = self.ledger.row(state.ledger)
-        if row.status is Status.PREPARED and not row.open_attempts:
+        if row.status is Status.PREPARED:
             done = self.ledger.decide(state.ledger, "cancel")
             if done is not None:
                 yield "a person cancels", "person", self._moved(state, done.state)
