@@ -242,6 +242,7 @@ class Ledger:
             unknown_since_us=None if case.row.unknown_since_us is None else START_US,
             escalate_us=None if case.row.escalate_us is None else START_US,
             kept=min(case.row.kept, 1),
+            probes_spent=min(case.row.probes_spent, self.setting.probes),  # spent is spent
         )  # fmt: skip
         history = History(
             tuple(noted(one) for one in case.history.attempts), _spoken(case.history.observations), *case.history[2:]

@@ -228,7 +228,7 @@ MUTATIONS: Final = (
     Mutation(name="kept evidence is not merged", caught="I",
              setting=setting("both", "thread", window=None, rejects=False, power_cuts=False, probes=1),
              patches=((decide_end, "_merge_kept", _never),)),
-    Mutation(name="nothing ends the waiting", setting=_PROBED, caught="I4",
+    Mutation(name="nothing ends the waiting", setting=_PROBED.but(hangs=False, drain=0, commit=0, probes=1), caught="I4",
              patches=((ledger, "decide_escalation", _nothing), (decide_evidence, "_after_unusable", _nothing))),
     Mutation(name="entry is observed, not contested", setting=_PLAIN, caught="I", quick=True, world=Observes),
     Mutation(name="a recorder is believed after a boot", setting=_PLAIN, caught="I", quick=True, world=BelievesAfterABoot),
