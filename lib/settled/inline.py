@@ -128,11 +128,11 @@ class Inline:
 
         Entry is contested here too: what is revoked before it entered will not enter, even if its thread is about to start it.
         """
+        if self._calls.knows(row.id, row.attempt) or self._owing.knows(row.id, row.attempt):
+            return row  # whatever its slot says: it may be torn, or overwritten by a runner that was given up
         slot = presence.recorder.find(row.id, row.attempt)
         if slot is None:
             return end_unstarted(self._shell, row)
-        if self._calls.knows(row.id, row.attempt) or self._owing.knows(row.id, row.attempt):
-            return row
         if presence.recorder.revoke(slot, row.id, row.attempt) is not Phase.CLAIMED:
             return row
         ended = end_unstarted(self._shell, row)

@@ -86,18 +86,19 @@ class Fleet:
     def stop(self, key: tuple[Kind, int, int]) -> None:
         """End one attempt: TERM now, KILL after its grace. Does nothing for an attempt that has ended."""
         for job in [job for job in self._waiting if job.key == key]:
-            self._stop_waiting(job)
+            self._waiting.remove(job)
+            self._say(replace(self._caller.never_entered(job), end=End.STOPPED))
         for runner in self._crew.all(State.BUSY):
             if runner.job is not None and runner.job.key == key and not runner.is_stopping:
                 self._crew.stop(runner, runner.job.kill_grace_us, runner.job.kill_boot_us)
 
     def close(self, *, kill: bool) -> None:
-        """Take no more; with `kill`, end everything that runs or waits as stopped."""
+        """Take no more; with `kill`, end everything that runs as stopped, and what waits as never entered."""
         self._is_closing = True
         if not kill:
             return
-        for job in list(self._waiting):
-            self._stop_waiting(job)
+        while self._waiting:
+            self._say(self._caller.never_entered(self._waiting.popleft()))
         for runner in self._crew.all(State.BUSY):
             runner.is_stopping = True
             self._crew.end(runner)
@@ -212,6 +213,7 @@ class Fleet:
         job, runner.job = runner.job, None
         if job is None:
             return
+        self._pace.ran(boot_us() - runner.handed_boot_us)
         if runner.report is not None:
             self._say(spoken_and_over(runner.report, is_buried=is_buried, ended=self._clock()))
             return
@@ -242,10 +244,6 @@ class Fleet:
         except Exception:  # a recorder that cannot be asked proves nothing
             log.exception("execution.revoke_failed", operation_id=job.operation_id, attempt=job.attempt)
             return None
-
-    def _stop_waiting(self, job: Job) -> None:
-        self._waiting.remove(job)
-        self._say(replace(self._caller.never_entered(job), end=End.STOPPED))
 
 
 def _enter_by(job: Job) -> int:

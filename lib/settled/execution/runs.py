@@ -40,7 +40,7 @@ class EntryRecorder(Protocol):
 class Run:
     """One attempt under way in this process."""
 
-    __slots__ = ("entered", "entered_boot_us", "given_up", "job", "marks")
+    __slots__ = ("entered", "entered_boot_us", "given_up", "job", "marks", "withdrawn")
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -48,6 +48,7 @@ class Run:
         self.entered = False  # the code may have been called
         self.entered_boot_us = 0
         self.given_up = False  # the first report went out without the code having ended
+        self.withdrawn = False  # it may not be entered any more, and the report of that is on its way
 
 
 class Lingering:
@@ -122,7 +123,7 @@ class Runs:
         """Contest the entry. False: the code must not be called, and the report of that is out."""
         job = run.job
         with self._lock:
-            if run.given_up:
+            if run.given_up or run.withdrawn:
                 return False  # never entered, and reported so
             run.entered = True
         run.entered_boot_us = boot_us()
@@ -172,8 +173,13 @@ class Runs:
         return run is not None and self._give_up(run, End.STOPPED)
 
     def stop_all(self) -> None:
-        for key in list(self._running):
-            self.stop(key)
+        """Give up every run, for a shutdown. What waits goes first, or it would be entered in the places that the others leave."""
+        with self._lock:
+            runs = sorted(self._running.values(), key=lambda run: run.entered)
+            for run in runs:
+                run.withdrawn = not run.entered
+        for run in runs:
+            self._give_up(run, End.NEVER_ENTERED if run.withdrawn else End.STOPPED)
 
     def _give_up(self, run: Run, end: End) -> bool:
         with self._lock:
@@ -185,6 +191,7 @@ class Runs:
             if entered:
                 self._abandoned[run.job.contract] += 1
         if entered:
+            self._pace.ran(boot_us() - run.entered_boot_us if run.entered_boot_us else run.job.timeout_us)
             self._say(self._caller.interrupted(run.job, end, run.marks))
             self._gave_up(run)  # not before: what it ends reports late, and the first report must be out by then
             return True

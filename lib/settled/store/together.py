@@ -25,19 +25,25 @@ _UNSET: Final = object()
 class _Piece:
     """One thread's work. Its lock is let go when the work is over, or when its thread is to lead."""
 
-    __slots__ = ("called", "error", "leads", "result", "undone", "work")
+    __slots__ = ("called", "error", "refused", "result", "undone", "work")
 
     def __init__(self, work: Callable[[Transaction], Any], undone: Callable[[], None]) -> None:
         self.work, self.undone = work, undone
         self.result: Any = _UNSET
         self.error: BaseException | None = None
-        self.leads = False
+        self.refused: Exception | None = None  # told once the others are committed: it may be about what one of them stored
         self.called = threading.Lock()
         self.called.acquire()
 
     @property
     def is_over(self) -> bool:
         return self.error is not None or self.result is not _UNSET
+
+    def take_back(self) -> None:
+        """Call `undone`, once. A fault of it concerns nobody else, and whoever asked is told why nothing was recorded."""
+        undone, self.undone = self.undone, _done
+        with suppress(Exception):
+            undone()
 
 
 class Together:
@@ -47,7 +53,8 @@ class Together:
         self._ledger = ledger
         self._guard = threading.Lock()
         self._waiting: deque[_Piece] = deque()
-        self._is_led = False
+        self._leader: _Piece | None = None
+        self._inside: set[int] = set()  # threads that write here
 
     def write(self, work: Callable[[Transaction], T], undone: Callable[[], None]) -> T:
         """Run `work` in a transaction, perhaps on another thread; return what it gave once that is committed.
@@ -55,19 +62,40 @@ class Together:
         Raises what `work` raised, and LedgerUnavailableError where the store cannot be written. `undone` is called, before any other
         work goes on, where nothing of this one is recorded.
         """
+        me = threading.get_ident()
         piece = _Piece(work, undone)
-        with self._guard:
-            self._waiting.append(piece)
-            piece.leads, self._is_led = not self._is_led, True
-        interrupt = None if piece.leads else self._wait(piece)
-        if piece.leads:
-            self._lead()
-        if interrupt is not None:
-            raise interrupt
+        if me in self._inside:  # a signal handler or a finalizer, in the midst of a write of its own thread: it would wait for itself
+            alone: T = self._write_alone(piece)
+            return alone
+        try:
+            self._inside.add(me)
+            self._write(piece)
+        finally:
+            self._inside.discard(me)
+            if not piece.is_over or self._leader is piece:
+                self._leave(piece)
         if piece.error is not None:
             raise piece.error
         result: T = piece.result
         return result
+
+    def _write(self, piece: _Piece) -> None:
+        with self._guard:
+            self._waiting.append(piece)
+            self._leader = self._leader or piece
+        interrupt = None if self._leader is piece else self._wait(piece)
+        if self._leader is piece:
+            interrupt = self._lead() or interrupt
+        if interrupt is not None:
+            raise interrupt
+
+    def _write_alone(self, piece: _Piece) -> Any:
+        try:
+            with self._ledger.write() as transaction:
+                return piece.work(transaction)
+        except BaseException:
+            piece.take_back()
+            raise
 
     def _wait(self, piece: _Piece) -> BaseException | None:
         """Wait to be over or to lead. An interrupt takes back what has not begun; what has is over soon, and told before the interrupt."""
@@ -75,12 +103,8 @@ class Together:
             piece.called.acquire()
             return None
         except BaseException as error:
-            with self._guard:
-                if piece in self._waiting:
-                    self._waiting.remove(piece)
-                    if piece.leads:
-                        self._hand_on()
-                    raise
+            if self._leave(piece):
+                raise
             while not piece.is_over:
                 try:
                     piece.called.acquire()
@@ -88,11 +112,22 @@ class Together:
                     continue
             return error
 
-    def _lead(self) -> None:
-        """Commit all that wait, our own first, and let the first of those who came meanwhile go on."""
+    def _leave(self, piece: _Piece) -> bool:
+        """Wait no more, and lead nobody: the first of those who wait leads then. Return whether the work had not begun."""
+        with self._guard:
+            has_waited = piece in self._waiting
+            if has_waited:
+                self._waiting.remove(piece)
+            if self._leader is piece:
+                self._hand_on()
+        return has_waited
+
+    def _lead(self) -> BaseException | None:
+        """Commit all that wait, our own first, and let the first of those who came meanwhile go on. Return what interrupted us later."""
         pieces: list[_Piece] = []
         results: list[Any] = []
         failed: BaseException | None = None
+        interrupt: BaseException | None = None
         try:
             self._gather(pieces)
             with self._ledger.write() as transaction:
@@ -100,12 +135,14 @@ class Together:
                 results += [piece.work(transaction) if alone else self._apart(transaction, piece) for piece in pieces]
         except BaseException as error:  # noqa: BLE001 - told to everyone whom it concerns
             failed = error
-        while True:  # an interrupt of this thread must leave nobody waiting
+        if not pieces:
+            return failed
+        while True:  # an interrupt of this thread must leave nobody waiting, and changes nothing of what was committed
             try:
                 self._tell(pieces, results, failed)
-                return
+                return interrupt
             except BaseException as error:  # noqa: BLE001
-                failed = failed or error
+                interrupt = interrupt or error
 
     def _gather(self, pieces: list[_Piece]) -> None:
         with self._guard:
@@ -118,21 +155,23 @@ class Together:
         for number, piece in enumerate(pieces):
             if piece.is_over:
                 pass
-            elif failed is None:
+            elif failed is None and piece.refused is None:
                 piece.result = results[number]
             else:
-                piece.undone()
-                piece.error = failed if number == 0 or isinstance(failed, Exception) else _not_known()
+                piece.take_back()
+                alike = number == 0 or isinstance(failed, Exception)
+                piece.error = piece.refused if failed is None else failed if alike else _not_known()
             _call(piece)
         with self._guard:
-            self._hand_on()
+            if self._waiting and self._waiting[0].is_over:  # an interrupt came while it was taken out
+                self._waiting.popleft()
+            if self._leader is pieces[0]:
+                self._hand_on()
 
     def _hand_on(self) -> None:
-        if self._waiting:
-            self._waiting[0].leads = True
-            _call(self._waiting[0])
-        else:
-            self._is_led = False
+        self._leader = self._waiting[0] if self._waiting else None
+        if self._leader is not None:
+            _call(self._leader)
 
     def _apart(self, transaction: Transaction, piece: _Piece) -> Any:
         """Run one work so that it can be undone alone. An error of the store itself is raised: it is everyone's."""
@@ -145,10 +184,15 @@ class Together:
                 raise
             transaction.cursor.execute("ROLLBACK TO piece")
             transaction.sealing.back_to(mark)
-            piece.error, result = error, _UNSET
-            piece.undone()
+            transaction.paused = None
+            piece.take_back()
+            piece.refused, result = error, _UNSET
         transaction.cursor.execute("RELEASE piece")
         return result
+
+
+def _done() -> None:
+    """It was taken back before."""
 
 
 def _call(piece: _Piece) -> None:

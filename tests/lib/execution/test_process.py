@@ -189,11 +189,12 @@ def test_a_stop_of_an_attempt_that_waits_is_a_stop_that_never_entered(tmp_path: 
     with outside(slots=1) as out:
         running = out.start("hang", {"entered": str(tmp_path / "entered")})
         pid_in(tmp_path / "entered")
-        waiting = out.start("echo")
+        waiting, left = out.start("echo"), out.start("echo")
         out.executor.stop(waiting.key)
         assert out.reports.first(waiting).end is End.STOPPED
         assert out.reports.first(waiting).fence is FenceBasis.NEVER_ENTERED
         out.executor.close(kill=True)
+        assert out.reports.first(left).end is End.NEVER_ENTERED, "nobody asked for a stop of this one: it is dispatched again"
         assert out.reports.first(running).end is End.STOPPED
 
 

@@ -18,6 +18,7 @@ from settled.core.evidence import ProbeResult
 from settled.core.words import FenceBasis
 from settled.execution.job import End, Kind
 from settled.execution.recorder import Phase, Recorder
+from settled.execution.thread import ThreadExecutor
 from tests.conftest import eventually
 from tests.lib.execution.inprocess import Bench, Contract, bench, make_job
 
@@ -134,6 +135,34 @@ def test_a_person_s_stop_is_reported_at_once_and_the_code_late(threads: Bench) -
     release.set()
     late = threads.reports.late(job)
     assert (late.end, late.late, late.error_class) == (End.RAISED, True, "ValueError")
+
+
+def test_a_shutdown_enters_nothing_that_waits_and_says_that_it_never_did() -> None:
+    release, calls = threading.Event(), []
+    with bench(slots=1) as threads:
+        executor = threads.executors[make_job().isolation]
+        contract = Contract(lambda ctx: (calls.append(ctx), release.wait(20)))
+        running, *waiting = [threads.start(contract) for _ in range(4)]
+        eventually(lambda: calls)
+        executor.close(kill=True)
+        assert threads.reports.first(running).end is End.STOPPED
+        assert [(threads.reports.first(one).end, threads.reports.first(one).fence) for one in waiting] == [
+            (End.NEVER_ENTERED, FenceBasis.NEVER_ENTERED)
+        ] * 3
+        release.set()
+        threads.reports.late(running)
+        assert len(calls) == 1 and [len(threads.reports.of(one)) for one in waiting] == [1, 1, 1]
+
+
+def test_nothing_waits_for_a_thread_after_an_attempt_that_was_given_up() -> None:
+    release = threading.Event()
+    with bench(slots=1) as threads:
+        threads.run(lambda: None)
+        executor = threads.executors[make_job().isolation]
+        assert isinstance(executor, ThreadExecutor) and executor.may_wait > 0
+        assert threads.run(lambda: release.wait(20), timeout_seconds=1.0).end is End.TIMED_OUT
+        assert executor.may_wait == 0
+        release.set()
 
 
 def test_a_stop_before_the_entry_stays_a_stop_with_a_fence_and_calls_nothing() -> None:

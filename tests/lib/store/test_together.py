@@ -1,9 +1,13 @@
 """Threads of one process that write at the same time share one commit, and nothing else."""
 
+import itertools
+import linecache
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,6 +28,16 @@ Work = Callable[[Transaction], Any]
 
 def storing(operation_id: str, **changes: Any) -> Work:
     return lambda transaction: store_request(transaction, a_request(operation_id, **changes), NOW_US)
+
+
+def full(transaction: Transaction) -> None:
+    """Fail as on a full disk."""
+    pages = transaction.cursor.execute("PRAGMA page_count").fetchone()[0]
+    transaction.cursor.execute(f"PRAGMA max_page_count={pages}").fetchall()
+    try:
+        store_request(transaction, a_request("large", arguments="x" * 100_000), NOW_US)
+    finally:
+        transaction.cursor.execute("PRAGMA max_page_count=1000000").fetchall()
 
 
 def nothing() -> None:
@@ -119,14 +133,6 @@ def test_what_is_undone_is_known_before_the_next_goes_on(ledger: Ledger) -> None
 
 
 def test_an_error_of_the_store_is_told_to_everyone_and_nothing_is_stored(ledger: Ledger) -> None:
-    def full(transaction: Transaction) -> None:
-        pages = transaction.cursor.execute("PRAGMA page_count").fetchone()[0]
-        transaction.cursor.execute(f"PRAGMA max_page_count={pages}").fetchall()
-        try:
-            store_request(transaction, a_request("large", arguments="x" * 100_000), NOW_US)
-        finally:
-            transaction.cursor.execute("PRAGMA max_page_count=1000000").fetchall()
-
     crowd = Crowd(ledger, storing("first"))
     others = [crowd.write(storing("one")), crowd.write(full), crowd.write(storing("two"))]
     crowd.release(waiting=3)
@@ -166,3 +172,114 @@ def test_a_crowd_that_never_rests_is_served_completely(ledger: Ledger) -> None:
     assert sum(seals(ledger)) == 16 * 25
     assert len(seals(ledger)) < 16 * 25, "nothing was shared"
     assert not list(verify(ledger))
+
+
+def test_one_that_is_refused_for_what_its_neighbour_stored_is_not_told_so_where_that_was_rolled_back(ledger: Ledger) -> None:
+    crowd = Crowd(ledger, storing("first"))
+    others = [crowd.write(storing("same"))]
+    eventually(lambda: len(ledger.together._waiting) == 1)
+    others.append(crowd.write(storing("same", fingerprint="json1:other")))
+    eventually(lambda: len(ledger.together._waiting) == 2)
+    others.append(crowd.write(full))
+    crowd.release(waiting=3)
+    for other in others:
+        with pytest.raises(LedgerUnavailableError, match="full"):
+            other.result()
+    assert crowd.undone == [3]
+    assert seals(ledger) == [1]
+
+
+def test_what_cannot_be_taken_back_disturbs_nobody(ledger: Ledger) -> None:
+    def refused(transaction: Transaction) -> None:
+        raise ValueError("refused")
+
+    def broken() -> None:
+        raise RuntimeError("it is closed")
+
+    with pytest.raises(ValueError, match="refused"):
+        ledger.together.write(refused, broken)
+    crowd = Crowd(ledger, storing("first"))
+    bad, good = crowd._pool.submit(ledger.together.write, refused, broken), crowd.write(storing("good"))
+    crowd.release(waiting=2)
+    with pytest.raises(ValueError, match="refused"):
+        bad.result()
+    assert good.result().created
+
+
+def test_a_write_in_the_midst_of_a_write_of_its_own_thread_does_not_wait_for_itself(tmp_path: Path) -> None:
+    ledger = new_ledger(tmp_path)
+
+    def nested(transaction: Transaction) -> Any:
+        ledger.together.write(storing("inner"), nothing)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LedgerUnavailableError, match="busy"):
+        pool.submit(ledger.together.write, nested, nothing).result(60)
+    assert ledger.together.write(storing("later"), nothing).created
+
+
+class Interrupting:
+    """Raise KeyboardInterrupt in this thread at one step of the code of `together`, as a signal may."""
+
+    def __init__(self, at: int) -> None:
+        self.left, self.hit = at, False
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.endswith("together.py"):
+            return None
+        # The interpreter hears a signal at calls and loops only, and none between the end of a block and the first step of its exit.
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        hears_none = "(" not in line or line.startswith(("with ", "self._inside.discard("))
+        if event in ("call", "line") and "tests" not in frame.f_code.co_filename and not hears_none and not self.hit:
+            self.left -= 1
+            if self.left == 0:
+                self.hit = True
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted_at(ledger: Ledger, step: int, operation_id: str) -> tuple[bool, bool]:
+    """Write with an interrupt at one step; return whether it came, and whether the write was told to be stored."""
+    interrupting = Interrupting(step)
+    sys.settrace(interrupting)
+    try:
+        ledger.together.write(storing(operation_id), nothing)
+    except KeyboardInterrupt:
+        return True, False
+    except LedgerUnavailableError:
+        return interrupting.hit, False
+    finally:
+        sys.settrace(None)
+    return interrupting.hit, True
+
+
+def interrupted_alone(ledger: Ledger, step: int) -> tuple[bool, bool]:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(interrupted_at, ledger, step, f"victim-{step}").result(20)
+
+
+def interrupted_in_a_crowd(ledger: Ledger, step: int) -> tuple[bool, bool]:
+    """The interrupted one waits first, and leads two others unless it has left."""
+    waiting = ledger.together._waiting
+    crowd = Crowd(ledger, storing(f"first-{step}"))
+    victim = crowd._pool.submit(interrupted_at, ledger, step, f"victim-{step}")
+    eventually(lambda: len(waiting) == 1 or victim.done())
+    others = [crowd.write(storing(f"other-{step}-{number}")) for number in range(2)]
+    eventually(lambda: len(waiting) == (2 if victim.done() else 3))
+    crowd.release(waiting=len(waiting))
+    for error in [other.exception(20) for other in others]:
+        assert error is None or isinstance(error, LedgerUnavailableError)
+    return victim.result(20)
+
+
+@pytest.mark.parametrize("write", [interrupted_alone, interrupted_in_a_crowd])
+def test_an_interrupt_at_any_step_leaves_nobody_waiting_for_ever(ledger: Ledger, write: Callable[[Ledger, int], tuple[bool, bool]]) -> None:
+    for step in itertools.count(1):
+        came, stored = write(ledger, step)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(ledger.together.write, storing(f"later-{step}"), nothing).result(20).created
+        found = rows(ledger, f"SELECT operation_id FROM operation WHERE operation_id = 'victim-{step}'")
+        assert found or not stored
+        assert not ledger.together._waiting and ledger.together._leader is None and not ledger.together._inside
+        if not came:
+            break
+    assert step > 10 and not list(verify(ledger))
