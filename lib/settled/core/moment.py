@@ -34,4 +34,4 @@ def possibly_elapsed_us(since: Moment, now: Moment, wall_highest_us: int) -> int
         return max(0, now.boot_us - since.boot_us)
     if now.wall_us < max(wall_highest_us, since.wall_us):
         return None
-    return now.wall_us - since.wall_us
+    return max(now.wall_us - since.wall_us, now.boot_us)  # a clock set back before it was passed still cannot deny the time since the boot

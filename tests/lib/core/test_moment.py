@@ -41,6 +41,7 @@ def test_a_horizon_counts_the_least_time_that_surely_passed(now: Moment, seconds
         (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), T0, 90),  # across a boot only the wall clock tells
         (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), later(90), 90),
         (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), later(91), None),  # below the highest ever stored: it was set back
+        (Moment(T0.wall_us + 90 * SECOND_US, 4000 * SECOND_US, "boot-2"), later(90), 4000),  # set back, but up for longer than that
         (Moment(T0.wall_us - 1, 10, "boot-2"), Moment(0, 0, ""), None),
     ],
 )
