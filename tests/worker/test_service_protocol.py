@@ -130,7 +130,7 @@ def test_a_reload_takes_over_good_settings_and_refuses_bad_ones(here: Place, man
     worker.signal(signal.SIGHUP)
     (reloaded,) = eventually(lambda: worker.told("worker.reloaded"), seconds=20)
     assert reloaded["changed"] == ["sweeps.retention.every_seconds", "worker.drain_seconds"]
-    (left,) = worker.told("worker.reload_needs_restart")
+    (left,) = eventually(lambda: worker.told("worker.reload_needs_restart"))
     assert left["settings"] == ["worker.slots"]
     here.submit("nap_thread", reference := fresh())
     here.marked(f"entered-{reference}")

@@ -136,13 +136,17 @@ class Escalation:
         with self.shell.ledger.read() as transaction:
             others = set(outbox.owners(transaction)) - {self.me}
             found = workers.find(transaction, others)
-        lost = [owner for owner in others if owner not in found or self._examiner.examine(found[owner]).lost]
+        lost = [owner for owner in others if owner not in found or self._is_lost(found[owner])]
         self._examiner.forget(others)
         if not lost:
             return
         with self.shell.ledger.write() as transaction:
             released = sum(outbox.release_all(transaction, owner) for owner in lost)
         log.warning("escalation.taken_over", notifications=released)
+
+    def _is_lost(self, owner: workers.WorkerRow) -> bool:
+        """One that is noted as ended was proved gone then; its files, and with them the proof, may be gone too."""
+        return owner.ended_us is not None or self._examiner.examine(owner).lost
 
     def _wake_due(self, due_us: int) -> None:
         with self.shell.ledger.read() as transaction:

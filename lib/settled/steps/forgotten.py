@@ -10,7 +10,7 @@ from pathlib import Path
 from settled.shell import Shell
 from settled.steps.readable import readable_case
 from settled.steps.recover import Examiner, clear_away, waited_for
-from settled.store import waiting, workers
+from settled.store import outbox, waiting, workers
 from settled.store.transaction import Transaction
 from settled.store.workers import WorkerRow
 
@@ -46,7 +46,8 @@ def clear_files(shell: Shell, me: int | None, over: Iterable[WorkerRow] | None =
 
 
 def _owners(transaction: Transaction) -> set[int]:
-    return set(waiting.lease_owners(transaction)) | set(waiting.probe_owners(transaction))
+    """Return the incarnations that hold something that is given back only once they are proved dead."""
+    return {*waiting.lease_owners(transaction), *waiting.probe_owners(transaction), *outbox.owners(transaction)}
 
 
 def _awaited(shell: Shell, transaction: Transaction) -> set[int]:
