@@ -88,7 +88,8 @@ class Seen:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[tuple[Child, Seen]]:
-    with Child(WORKER, tmp_path) as child:
+    unmarked = {name: value for name, value in os.environ.items() if name != MARK}  # an App of an earlier test may have marked us
+    with Child(WORKER, tmp_path, environ=unmarked) as child:
         yield child, Seen(child.hear())
 
 
