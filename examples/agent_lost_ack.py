@@ -66,7 +66,7 @@ def pay_invoice(arguments: dict[str, Any]) -> dict[str, Any]:
 def is_paid(arguments: dict[str, Any]) -> ProbeResult:
     found = provider().find(payment_id(arguments)).found
     if not found:
-        return ProbeResult.unknown(reference=payment_id(arguments))  # not found proves nothing
+        return ProbeResult.unknown()  # not found proves nothing
     return ProbeResult.committed(reference=payment_id(arguments), provider_operation_id=found[0]["effect_id"], output=found[0])
 
 

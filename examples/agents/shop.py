@@ -47,7 +47,7 @@ def refund(arguments: dict[str, Any]) -> dict[str, Any]:
 def is_refunded(arguments: dict[str, Any]) -> ProbeResult:
     found = provider().find(refund_id(arguments)).found
     if not found:
-        return ProbeResult.unknown(reference=refund_id(arguments))  # not found proves nothing
+        return ProbeResult.unknown()  # not found proves nothing
     return ProbeResult.committed(reference=refund_id(arguments), provider_operation_id=found[0]["effect_id"], output=found[0])
 
 
