@@ -32,8 +32,13 @@ static: ruff mypy imports lint promised drawn  ## every check that runs no test
 ruff: $(VENV)/.dev
 	$(BIN)/ruff check .
 
+# Each folder of examples is a program of its own, checked where it runs: two of them have an app.py.
 mypy: $(VENV)/.dev
 	$(BIN)/mypy
+	for each in examples $(wildcard examples/*/); do \
+		(cd $$each && MYPYPATH=$(CURDIR)/lib:$(CURDIR)/worker:$(CURDIR)/cli $(CURDIR)/$(BIN)/mypy \
+			--config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache *.py) || exit 1; \
+	done
 
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports

@@ -18,60 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypedDict
+from invoices import app, pay_invoice
 
-from settled import App, EffectRejected, NotSent, ProbeResult
 from settled.integrations import Call, Finish, Run, Runtime, effect_tool
-from settled.testing import ProviderClient, ProviderRejected, running_provider
+from settled.testing import ProviderClient, running_provider
 
 HERE = Path(__file__).resolve().parent
 SETTLED = [sys.executable, "-c", "from settled_cli.main import main; main()"]  # the command `settled`, wherever its script is
 WAIT_SECONDS = 120.0
-app = App()  # which ledger: SETTLED_DATABASE
-
-
-# ------------------------------------------------------------------ the effect: what agent and worker both import
-
-
-class Payment(TypedDict):
-    invoice: str
-    cents: int
-    note: str
-
-
-def payment_id(arguments: dict[str, Any]) -> str:
-    return f"invoice:{arguments['invoice']}:payment"
-
-
-@app.effect(
-    name="pay_invoice",
-    operation_id=payment_id,
-    provider_reference=payment_id,
-    identity_fields=("invoice", "cents"),  # the note is prose of a model
-    arguments_type=Payment,
-    risk="financial",
-    timeout=5.0,  # short, so that the example ends soon: a runner whose worker was killed lives until then
-)
-def pay_invoice(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Pay one invoice."""
-    try:
-        return provider().create({"cents": arguments["cents"]}, reference=payment_id(arguments))
-    except ProviderRejected as refusal:
-        raise EffectRejected(str(refusal)) from refusal
-    except ConnectionRefusedError as refusal:
-        raise NotSent("nothing listens at the provider's address") from refusal
-
-
-@pay_invoice.probe
-def is_paid(arguments: dict[str, Any]) -> ProbeResult:
-    found = provider().find(payment_id(arguments)).found
-    if not found:
-        return ProbeResult.unknown()  # not found proves nothing
-    return ProbeResult.committed(reference=payment_id(arguments), provider_operation_id=found[0]["effect_id"], output=found[0])
-
-
-def provider() -> ProviderClient:
-    return ProviderClient(os.environ["PROVIDER_URL"], timeout=60)
 
 
 # ------------------------------------------------------------------ the agent
@@ -135,7 +89,7 @@ def play(environment: dict[str, str], payments: ProviderClient, *, twice: bool) 
 
 
 def worker() -> list[str]:
-    return [*SETTLED, "worker", "run", "--app", "agent_lost_ack:app"]
+    return [*SETTLED, "worker", "run", "--app", "invoices:app"]
 
 
 def agent() -> list[str]:

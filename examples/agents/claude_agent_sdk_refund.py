@@ -13,6 +13,7 @@ from typing import Any
 import scene
 import shop
 from mcp import Client
+from mcp.types import TextContent
 
 from settled.integrations.claude_agent_sdk import SERVER, guard, server
 
@@ -26,7 +27,9 @@ async def run() -> Any:
     if decision:
         raise SystemExit(f"the hook blocked: {decision}")
     async with Client(tools["instance"]) as session:
-        told = json.loads((await session.call_tool("refund", arguments)).content[0].text)
+        answer = (await session.call_tool("refund", arguments)).content[0]
+        assert isinstance(answer, TextContent)
+        told = json.loads(answer.text)
     if told["next_action"] == "wait":
         scene.paused("the session's transcript holds the answer 'wait'")
     return told

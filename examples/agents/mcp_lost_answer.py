@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from settled.testing import ProviderClient, running_provider
 
-HERE = Path(__file__).resolve().parent
+EXAMPLES = Path(__file__).resolve().parents[1]
 SETTLED = [sys.executable, "-c", "from settled_cli.main import main; main()"]  # the command `settled`, wherever its script is
 WAIT_SECONDS = 120.0
 REFERENCE = "invoice:1042:payment"
@@ -111,8 +111,8 @@ def served(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str],
 
 @contextlib.contextmanager
 def process(environment: dict[str, str], *command: str, **streams: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a command of settled in this folder while the block runs, then ask it to end, then make it."""
-    with subprocess.Popen([*SETTLED, *command, "--app", "mcp_shop:app"], cwd=HERE, env=environment, text=True, **streams) as started:
+    """Run a command of settled beside invoices.py while the block runs, then ask it to end, then make it."""
+    with subprocess.Popen([*SETTLED, *command, "--app", "invoices:app"], cwd=EXAMPLES, env=environment, text=True, **streams) as started:
         try:
             yield started
         finally:

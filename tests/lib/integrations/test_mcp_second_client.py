@@ -21,7 +21,7 @@ from settled import App, Status
 from settled.testing import running_provider
 
 ROOT = Path(__file__).resolve().parents[3]
-SHOP = ROOT / "examples" / "agents"
+SHOP = ROOT / "examples"
 SDK = "@modelcontextprotocol/sdk@^1.20"
 SETTLED = [sys.executable, "-c", "from settled_cli.main import main; main()"]
 PAYMENT = {"invoice": "1042", "cents": 2500, "note": "as agreed"}
@@ -70,7 +70,7 @@ def environment(folder: Path, provider_url: str) -> dict[str, str]:
     return kept | {
         "PYTHONPATH": floors,
         "SETTLED_DATABASE": str(folder / "settled.db"),
-        "SETTLED_APP": "mcp_shop:app",
+        "SETTLED_APP": "invoices:app",
         "SETTLED_MCP_TOKEN": TOKEN,
         "PROVIDER_URL": provider_url,
     }

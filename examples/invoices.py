@@ -1,7 +1,7 @@
-"""One payment as an effect, for agents that speak MCP: what `settled mcp` offers and what the worker does.
+"""One payment as an effect, for the agents beside it: what they ask for, what `settled mcp` offers and what the worker does.
 
-    settled mcp --app mcp_shop:app            for a client that starts its servers
-    settled worker run --app mcp_shop:app     does the payments
+    settled worker run --app invoices:app     does the payments
+    settled mcp --app invoices:app            for a client that starts its servers
 
 The ledger is the one that SETTLED_DATABASE names; the provider listens at PROVIDER_URL.
 """
