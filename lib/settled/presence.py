@@ -13,7 +13,7 @@ from settled.execution.incarnation import RECORDER_SUFFIX, Incarnation, remove_l
 from settled.execution.recorder import Recorder
 from settled.shell import Shell
 from settled.store import workers
-from settled.store.waiting import find_leased, find_unfenced
+from settled.store.waiting import find_leased, find_repeated, find_unfenced, release_all_probes
 
 
 class Presence:
@@ -95,7 +95,8 @@ class Presence:
         keep = True
         with suppress(Exception), self._shell.ledger.write() as transaction:
             workers.ended(transaction, self.id, self._shell.clock.now().wall_us)
-            keep = bool(find_unfenced(transaction, 0, 1) or find_leased(transaction, self.id, 0, 1))
+            release_all_probes(transaction, self.id)  # an answer that never came: a probe only reads, so that another may ask
+            keep = bool(find_unfenced(transaction, 0, 1) or find_repeated(transaction) or find_leased(transaction, self.id, 0, 1))
         if code_left:
             return
         if keep:

@@ -12,6 +12,7 @@ from settled.codec import PlainCodec, key_id_of
 from settled.core.errors import PayloadKeyError
 from settled.encryption import CREDENTIAL, EncryptingCodec, find_keys, new_key, parse_keys
 from settled.store.audit import verify
+from settled.store.reads import inbox_of
 from settled.store.texts import rewrite
 from tests.cli.terminal import EFFECTS, run_process
 
@@ -139,6 +140,21 @@ def test_without_its_key_a_row_is_left_alone_and_the_key_is_named(make: Make, ke
     assert [known.get(f"pay:{n}").status for n in (1, 2, 3)] == [Status.CONFIRMED, Status.PREPARED, Status.OUTCOME_UNKNOWN]
     assert len(known.events("pay:2")) == 1
     assert any("'k1'" in finding.problem for finding in verify(app.ledger, decode=app.shell.codec.decode))
+
+
+def test_evidence_that_cannot_be_read_waits_and_holds_up_nobody(make: Make) -> None:
+    known = make(k1=OLD)
+    for n in (1, 2):
+        answer = ProbeResult.committed(output={"said": MARKER}, reference=f"ref:{n}")
+        known.add_evidence(source="hook", provider_reference=f"ref:{n}", result=answer)
+    app = make(k2=NEW)
+    assert app.submit("pay", {"n": 1, "text": MARKER}).status is Status.PREPARED
+    with app.ledger.read() as transaction:
+        assert len(inbox_of(transaction, "ref:1")) == 1
+    both = make(k1=OLD, k2=NEW)
+    assert both.submit("pay", {"n": 2, "text": MARKER}).reason == "evidence_before_dispatch"
+    with both.ledger.read() as transaction:
+        assert not inbox_of(transaction, "ref:2")
 
 
 def test_keys_are_found_in_the_file_the_environment_or_the_credentials(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from settled.execution.incarnation import MARK
 from settled.store import workers
 from settled.testing import VirtualClock
 from tests.worker.conftest import MakeHand
-from tests.worker.harness import Hand, declare, dies, entered, submit
+from tests.worker.harness import Hand, K, declare, dies, entered, silent, submit, timed_out
 
 
 def living(app: App) -> set[int]:
@@ -89,6 +89,36 @@ def test_an_attempt_without_a_fence_keeps_the_files_of_its_own_incarnation_only(
     observer.sweep("leases")
     observer.sweep("retention")
     assert name(other) not in files(app)
+
+
+def test_an_earlier_attempt_that_may_still_run_keeps_the_files_of_its_owner_while_a_later_one_is_under_way(
+    app: App, clock: VirtualClock, hand: MakeHand
+) -> None:
+    """Under a key guarantee without a stated end a second attempt may run beside the first; who waits for a fence is not seen by the status."""
+    declare(app, announces_sending=False, **K)
+    submit(app, 1)
+    first, second, observer = hand(), hand(), hand()
+    job = first.start()
+    entered(first)
+    first.step(timed_out(job, clock.now()))
+    clock.advance(5)
+    assert second.start().attempt == 2
+    dies(first)
+    clock.advance(31)
+    observer.sweep("leases")
+    observer.sweep("retention")
+    assert app.get("pay:1").status is Status.DISPATCHED
+    assert name(first) in files(app)
+
+
+def test_who_leaves_gives_its_probes_back(app: App, hand: MakeHand, clock: VirtualClock) -> None:
+    declare(app, outcome_probe=silent)
+    submit(app, 1)
+    leaves, stays = hand(), hand()
+    leaves.step(timed_out(leaves.start(), clock.now()))
+    leaves.probe()
+    leaves.close()
+    assert stays.probe().operation_id == "pay:1"
 
 
 @pytest.mark.parametrize("proof", ["missing", "replaced", "held"])

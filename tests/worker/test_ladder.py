@@ -261,6 +261,22 @@ def test_a_dead_channel_has_a_bounded_queue(app: App, hand: MakeHand, clock: Vir
         assert sum(one.notifications for one in outbox.undelivered(transaction) if one.channel is None) == 0
 
 
+def test_what_waits_for_a_dead_channel_stands_before_nothing_of_a_living_one(app: App, hand: MakeHand, clock: VirtualClock) -> None:
+    declare(app)
+    worker = hand(slots=64)
+    dead = plan([{"channel": "a"}], storm_count=1)
+    storm(app, worker, clock, range(3))
+    tick(app, dead)  # a digest for `a`, which nobody takes
+    storm(app, worker, clock, range(3, 9))
+    tick(app, dead)
+    with app.ledger.read() as transaction:
+        assert outbox.find_wanted(transaction, clock.now().wall_us, 100) == []  # none of them is looked at again at once
+    clock.advance(61)
+    deliver(app, "a")
+    tick(app, dead)
+    assert len(deliver(app, "a")) == 1
+
+
 # ------------------------------------------------------------------ what is said
 
 

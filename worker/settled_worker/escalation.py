@@ -145,7 +145,7 @@ class Escalation:
         log.warning("escalation.taken_over", notifications=released)
 
     def _is_lost(self, owner: workers.WorkerRow) -> bool:
-        """One that is noted as ended was proved gone then; its files, and with them the proof, may be gone too."""
+        """One that is noted as ended has left or was proved gone; its files, and with them the proof, may be gone too."""
         return owner.ended_us is not None or self._examiner.examine(owner).lost
 
     def _wake_due(self, due_us: int) -> None:

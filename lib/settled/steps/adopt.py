@@ -12,7 +12,7 @@ from settled.store.agent_runs import fail_unfinished_runs
 from settled.store.binding import binding_of
 from settled.store.notes import note_adoption, take_restored, write_note
 from settled.store.reads import find_unsettled
-from settled.store.writer import Move, record
+from settled.store.writer import Move, record_all
 
 
 class NothingToAdoptError(SettledError):
@@ -40,8 +40,7 @@ def adopt(shell: Shell, reason: str, *, moved: bool) -> int:
             fail_unfinished_runs(transaction, Reason.RESTORED, now.wall_us, shell.limits.batch_max)
         while not stays and (rows := find_unsettled(transaction, after_id, shell.limits.batch_max)):
             moves = [Move(row, decide_restored(shell.full_case(transaction, row, now), reason, who)) for row in rows]
-            record(transaction, moves)
-            marked += len(rows)
+            marked += record_all(transaction, moves)
             after_id = rows[-1].id
         for key, value in binding_of(shell.ledger.path).items():
             write_note(transaction, key, value)

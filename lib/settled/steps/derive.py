@@ -9,7 +9,7 @@ from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
-from settled.steps.readable import readable_text
+from settled.steps.readable import put_aside, readable_text
 from settled.steps.submit import Order, check_order, deadline_of
 from settled.store.reads import read_row
 from settled.store.requests import identity_digest, set_derived
@@ -20,6 +20,7 @@ from settled.store.writer import Move, record
 
 def derive_waiting(shell: Shell) -> int:
     """Derive what waits for it; return how many rows were handled. The contract's functions run outside any transaction."""
+    now_us = shell.clock.now().wall_us
     with shell.ledger.read() as transaction:
         found = [
             pair
@@ -29,6 +30,8 @@ def derive_waiting(shell: Shell) -> int:
     for row, stored in found:
         text = readable_text(shell, row, stored)
         if text is None:
+            with shell.ledger.write() as transaction:
+                put_aside(transaction, row, now_us)
             continue
         order, problem = _derive(shell, row, text)
         with shell.ledger.write() as transaction:

@@ -137,6 +137,8 @@ def _fill(transaction: Transaction, plan: Plan, teller: Teller, channel: str, wa
     traffic = outbox.traffic_of(transaction, channel, now_us - plan.storm.window_us)
     match decide_route(len(wanted), traffic, plan.storm, now_us):
         case Route.WAIT:
+            for one in wanted:  # or what waits for a dead channel would stand before what others could have
+                outbox.put_off(transaction, one.id, now_us + plan.storm.window_us)
             return 0
         case Route.SINGLY:
             for one in wanted:

@@ -52,7 +52,8 @@ def _owners(transaction: Transaction) -> set[int]:
 
 def _awaited(shell: Shell, transaction: Transaction) -> set[int]:
     """Return the incarnations whose end would still fence an attempt."""
-    found: set[int] = set()
+    repeated = [readable_case(shell, transaction, row, shell.clock.now()) for row in waiting.find_repeated(transaction)]
+    found = {owner for case in repeated if case is not None for owner in waited_for(case)}
     after_id = 0
     while rows := waiting.find_unfenced(transaction, after_id, shell.limits.batch_max):
         cases = [readable_case(shell, transaction, row, shell.clock.now()) for row in rows]

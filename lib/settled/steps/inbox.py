@@ -9,6 +9,7 @@ from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.masks import without_sensitive
 from settled.steps.outputs import digest
+from settled.steps.readable import readable_text
 from settled.store.inbox import take
 from settled.store.reads import inbox_of
 from settled.store.transaction import Transaction
@@ -18,11 +19,15 @@ from settled.store.writer import Move, record
 def attach_waiting(shell: Shell, transaction: Transaction, row: Row, now: Moment) -> Row:
     """Give a new operation what waits for its provider reference, in the transaction that stores it."""
     assert row.provider_reference is not None
-    waiting = inbox_of(transaction, row.provider_reference)
-    for _, source, _, body in waiting:
-        row = note_evidence(shell, transaction, row, ProbeResult.from_json(json.loads(shell.codec.decode(body))), source, now)
-    if waiting:
-        take(transaction, [entry[0] for entry in waiting])
+    noted = []
+    for entry, source, _, body in inbox_of(transaction, row.provider_reference):
+        text = readable_text(shell, row, body)
+        if text is None:
+            continue  # it stays where it is: the operation goes on without it
+        row = note_evidence(shell, transaction, row, ProbeResult.from_json(json.loads(text)), source, now)
+        noted.append(entry)
+    if noted:
+        take(transaction, noted)
     return row
 
 

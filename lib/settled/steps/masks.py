@@ -34,7 +34,11 @@ def without_sensitive(shell: Shell, transaction: Transaction, case: Case, result
     fields = {name for terms in case.binding_terms() for name in terms.sensitive_fields}
     if not fields or result.evidence_text is None:
         return result
-    mask = mask_of(fields, _arguments(shell, transaction, case.row), result.output_text)
+    try:
+        arguments = _arguments(shell, transaction, case.row)
+    except PayloadKeyError:  # what is sensitive is not known here, so that none of it may enter the chain
+        return replace(result, evidence_text=None)
+    mask = mask_of(fields, arguments, result.output_text)
     return replace(result, evidence_text=canonical_text(mask.of(dict(result.evidence)), "evidence"))
 
 

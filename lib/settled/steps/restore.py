@@ -22,7 +22,7 @@ from settled.store.notes import note_restoration, write_note
 from settled.store.reads import find_unsettled
 from settled.store.restoring import replace as put_in_the_ledgers_place
 from settled.store.restoring import restored_copy
-from settled.store.writer import Move, record
+from settled.store.writer import Move, record_all
 
 NOWHERE: Final = "restored"  # no host, device or inode is called so: the ledger is bound to no place until it is adopted
 
@@ -63,8 +63,7 @@ def _mark(shell: Shell, building: Path, backup: Path, reason: str) -> int:
                 for row in rows:
                     known = max((one.highest_attempt(row.id) or 0 for one in recorders), default=0)
                     moves.append(Move(row, decide_restored(there.full_case(transaction, row, now), reason, who, known)))
-                record(transaction, moves)
-                marked += len(rows)
+                marked += record_all(transaction, moves)
                 after_id = rows[-1].id
             for key in KEYS:
                 write_note(transaction, key, NOWHERE)

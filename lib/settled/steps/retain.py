@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 
+from settled.core.canonical import canonical_text
 from settled.core.errors import ContractNotFoundError
 from settled.core.moment import SECOND_US
 from settled.shell import Shell
@@ -30,11 +32,16 @@ class Retention:
         named = frozenset(self.contracts)
         groups = [Group(name, _before(now_us, seconds), frozenset({name})) for name, seconds in sorted(self.contracts.items())]
         if self.payload_seconds is not None:
-            groups.append(Group(_DEFAULT, _before(now_us, self.payload_seconds), None, named))
+            groups.append(Group(_rest(named), _before(now_us, self.payload_seconds), None, named))
         return groups
 
 
 FOR_EVER: Final = Retention()
+
+
+def _rest(named: frozenset[str]) -> str:
+    """Name the group of all others by whom it leaves out: one that joins it later must be met by a walk from the start."""
+    return f" {sha256(canonical_text(sorted(named), 'contracts').encode()).hexdigest()[:12]}" if named else _DEFAULT
 
 
 def purge_old(shell: Shell, retention: Retention, *, batches_max: int) -> Purged:

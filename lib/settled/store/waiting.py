@@ -114,6 +114,11 @@ def find_unfenced(transaction: Transaction, after_id: int, limit: int) -> list[R
     return [to_row(row) for row in transaction.run(_unfenced, after_id=after_id, limit=limit).fetchall()]
 
 
+def find_repeated(transaction: Transaction) -> list[Row]:
+    """Return the dispatched rows with an earlier attempt that is open beside the running one; as few as run at a time."""
+    return [to_row(row) for row in transaction.run(_repeated).fetchall()]
+
+
 def find_escalating(transaction: Transaction, now_us: int, limit: int) -> list[Row]:
     """Return rows that have been unknown for too long."""
     return [to_row(row) for row in transaction.run(_escalating, now_us=now_us, limit=limit).fetchall()]
@@ -125,7 +130,7 @@ def find_expired(transaction: Transaction, now_us: int, limit: int) -> list[Row]
 
 
 def find_underived(transaction: Transaction, contract: str, limit: int) -> list[tuple[Row, str]]:
-    """Return rows that were submitted by name, with their arguments."""
+    """Return rows that were submitted by name, with their arguments: first what is due first."""
     found = transaction.run(_underived, contract=contract, limit=limit).fetchall()
     return [(to_row(row[:-1]), row[-1]) for row in found]
 
@@ -271,10 +276,14 @@ def _expired() -> sa.ClauseElement:
     return _along("ix_operation_deadline", rows.order_by(_c.deadline_us).limit(named("limit")))
 
 
+def _repeated() -> sa.ClauseElement:
+    return sa.select(*ROW_COLUMNS).where(_LEASED, _c.open_attempts > 1)
+
+
 def _underived() -> sa.ClauseElement:
     joined = sa.join(operation, payload, (payload.c.operation == _c.id) & (payload.c.part == 0))
     rows = sa.select(*ROW_COLUMNS, payload.c.body).select_from(joined).where(_UNDERIVED, _c.contract == named("contract"))
-    return rows.order_by(_c.id).limit(named("limit"))
+    return rows.order_by(_c.due_us, _c.id).limit(named("limit"))
 
 
 def _hold() -> sa.ClauseElement:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from settled.core.canonical import compact_json
+from settled.core.errors import LedgerStateError
 from settled.core.fold import Event, advance
 from settled.core.row import STATE_COLUMNS, Row
 from settled.store.incidents import note_incidents
@@ -62,6 +63,14 @@ def record(transaction: Transaction, moves: Sequence[Move]) -> list[Recorded]:
         return [_alone(transaction, move, one) for move, one in zip(moves, written, strict=True)]
     _cover(transaction, moves, written)
     return [Recorded(one.row) for one in written]
+
+
+def record_all(transaction: Transaction, moves: Sequence[Move]) -> int:
+    """Record moves of which none may be left out; return how many. Raises LedgerStateError, and then nothing of it may be committed."""
+    for move, done in zip(moves, record(transaction, moves), strict=True):
+        if done.row is None and move.events:
+            raise LedgerStateError(move.seen.operation_id, "the row", f"it cannot be moved ({done.error or 'it is not what was read'})")
+    return len(moves)
 
 
 def event_hash(previous: bytes, operation_id: str, sequence: int, happened: Event, data: str | None) -> bytes:
