@@ -157,6 +157,17 @@ def test_evidence_that_cannot_be_read_waits_and_holds_up_nobody(make: Make) -> N
         assert not inbox_of(transaction, "ref:2")
 
 
+def test_evidence_is_left_out_where_nobody_can_tell_what_of_it_is_sensitive(make: Make) -> None:
+    known, app = make(k1=OLD), make(k2=NEW)
+    terms: dict[str, Any] = {"isolation": "thread", "sensitive_fields": ("card",), "outcome_probe": ProbeResult.unknown}
+    for one in (known, app):
+        one.effect(name="hush", operation_id=lambda a: "hush:1", **terms)(lambda: 1 / 0)
+    known.execute("hush", {"card": MARKER})
+    app.add_evidence(source="hook", operation_id="hush:1", result=ProbeResult.unknown(evidence={"seen": MARKER}))
+    last = app.events("hush:1")[-1]
+    assert last.type == "probe_unknown" and MARKER not in str(last.data)
+
+
 def test_keys_are_found_in_the_file_the_environment_or_the_credentials(tmp_path: Path) -> None:
     file = tmp_path / CREDENTIAL
     file.write_text(f"# ours\n\nk2:{NEW}\nk1:{OLD}\n")

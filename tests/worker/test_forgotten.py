@@ -94,7 +94,7 @@ def test_an_attempt_without_a_fence_keeps_the_files_of_its_own_incarnation_only(
 def test_an_earlier_attempt_that_may_still_run_keeps_the_files_of_its_owner_while_a_later_one_is_under_way(
     app: App, clock: VirtualClock, hand: MakeHand
 ) -> None:
-    """Under a key guarantee without a stated end a second attempt may run beside the first; who waits for a fence is not seen by the status."""
+    """Under a key guarantee without a stated end a second attempt may run beside the first, which then still waits for a fence."""
     declare(app, announces_sending=False, **K)
     submit(app, 1)
     first, second, observer = hand(), hand(), hand()

@@ -6,10 +6,10 @@ import pytest
 
 from settled import App, ProbeResult
 from settled.core.ladder import Incident
-from settled.steps.retain import FOR_EVER, Retention, forget_old
+from settled.steps.retain import FOR_EVER, Retention, forget_old, purge_old
 from settled.store import incidents, outbox
 from settled.testing import VirtualClock
-from tests.worker.harness import Hand, row_of
+from tests.worker.harness import Hand, declare, returned, row_of, submit
 from tests.worker.test_incidents import quarantined
 from tests.worker.test_ladder import all_of, deliver, plan, storm, tick
 
@@ -51,6 +51,19 @@ def test_a_closed_incident_is_forgotten_after_its_time_and_the_events_stay(app: 
     assert (rows_of(app, "incident"), rows_of(app, "notification")) == (0, 0)
     assert app.events(one) == events and app.get(one).outcome == "CONFIRMED"
     assert forget(app) == 0
+
+
+def test_a_contract_that_loses_its_own_age_is_purged_with_the_others(app: App, hand: MakeHand, clock: VirtualClock) -> None:
+    declare(app)
+    (one,) = submit(app, 1)
+    worker = hand()
+    worker.step(returned(worker.start(), clock.now(), "done"))
+    worker.step()
+    clock.advance(40 * DAY)
+    kept_longer = Retention(payload_seconds=30 * DAY, contracts={"pay": 90 * DAY})
+    assert purge_old(app.shell, kept_longer, batches_max=40).purged == 0
+    assert purge_old(app.shell, Retention(payload_seconds=30 * DAY), batches_max=40).purged == 1
+    assert not app.get(one).has_output
 
 
 def test_what_is_open_keeps_what_was_told_of_it(app: App, hand: MakeHand, clock: VirtualClock) -> None:

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 from settled.clock import boot_id_short
 from settled.core.errors import ConfigurationError
-from settled.execution.cgroup import group_is_empty, make_group, remove_group
+from settled.execution.cgroup import make_group, remove_group
 
 MARK: Final = "SETTLED_INCARNATION"
 RECORDER_SUFFIX: Final = ".recorder"
@@ -106,11 +106,6 @@ def marks_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in environ.get(MARK, "").split(",") if name)
 
 
-def boot_id() -> str:
-    """Return the id of this boot in the form in which incarnations store it."""
-    return boot_id_short()
-
-
 def start_ticks(pid: int) -> int | None:
     """Return when `pid` was started, in clock ticks since boot: with it a reused pid is told apart. None if it cannot be read."""
     try:
@@ -118,30 +113,6 @@ def start_ticks(pid: int) -> int | None:
         return int(text.rpartition(")")[2].split()[19])  # after the last ")": a command name may hold spaces and brackets
     except (OSError, ValueError, IndexError):
         return None
-
-
-def is_surely_gone(
-    lock_path: Path,
-    dev: int,
-    inode: int,
-    incarnation: str,
-    *,
-    started_ticks: int | None = None,
-    uid: int | None = None,
-    cgroup: Path | None = None,
-) -> bool:
-    """Return whether nothing of this incarnation can run any more: lock free, no marked process, its own cgroup empty if it had one.
-
-    `started_ticks` is its stored start time, `uid` the user that it ran as (default: the owner of the lock file).
-    """
-    if lock_is_free(lock_path, dev, inode) is not True:
-        return False
-    try:
-        owner = lock_path.stat().st_uid if uid is None else uid
-    except OSError:
-        return False
-    marks = marked_processes(incarnation, uid=owner, started_ticks=started_ticks)
-    return marks == [] and (cgroup is None or group_is_empty(cgroup) is not False)
 
 
 def lock_is_free(path: Path, dev: int, inode: int) -> bool | None:

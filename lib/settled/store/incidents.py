@@ -82,12 +82,6 @@ def of_operation(transaction: Transaction, row_id: int) -> list[Incident]:
     return [Incident._make(row) for row in transaction.run(_of_operation, operation=row_id).fetchall()]
 
 
-def find_incident(transaction: Transaction, incident_id: int) -> Incident | None:
-    """Return an incident by its number."""
-    found = transaction.run(_by_id, id=incident_id).fetchone()
-    return None if found is None else Incident._make(found)
-
-
 def climbed(transaction: Transaction, seen: Incident, taken: int, due_us: int | None) -> bool:
     """Note that steps were taken and the snooze is over; False where somebody else has looked or spoken meanwhile."""
     values = {"known": seen.id, "seen_taken": seen.taken, "seen_due_us": seen.due_us, "taken": taken, "due_us": due_us}
@@ -156,10 +150,6 @@ def _count_open() -> sa.ClauseElement:
 
 def _of_operation() -> sa.ClauseElement:
     return sa.select(*_COLUMNS).where(_c.operation == named("operation")).order_by(_c.id)
-
-
-def _by_id() -> sa.ClauseElement:
-    return sa.select(*_COLUMNS).where(_c.id == named("id"))
 
 
 def _last_of_contract() -> sa.ClauseElement:

@@ -24,9 +24,6 @@ class Selection(NamedTuple):
     before_us: int | None = None
 
 
-EVERYTHING: Final = Selection()
-
-
 def find_for_people(transaction: Transaction, selection: Selection, limit: int) -> list[Row]:
     """Return quarantined operations and those that their contract keeps unknown: the highest risk first, then the longest wait."""
     return [to_row(found) for found in transaction.run(_for_people, **selection._asdict(), limit=limit).fetchall()]

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from settled.clock import boot_id_short
+from settled.core.decide_lease import judge_owner
 from settled.core.errors import ConfigurationError
 from settled.execution.incarnation import (
     MARK,
     Incarnation,
-    boot_id,
     is_list_partial,
-    is_surely_gone,
     lock_is_free,
     marked,
     marked_processes,
@@ -80,7 +79,10 @@ class Seen:
         return lock_is_free(self.path, self.dev, self.inode)
 
     def is_gone(self) -> bool:
-        return is_surely_gone(self.path, self.dev, self.inode, self.id, started_ticks=self.start_ticks)
+        marks = self.marked()
+        count = None if marks is None else len(marks)
+        judged = judge_owner(same_boot=True, lock_is_free=self.lock_is_free(), marked_processes=count, handed_cgroup_empty=None)
+        return judged.fence is not None
 
     def marked(self) -> list[int] | None:
         return marked_processes(self.id, started_ticks=self.start_ticks)
@@ -246,8 +248,7 @@ def test_the_lock_file_is_removed_only_when_it_is_that_file_and_free(worker: tup
 def test_an_incarnation_says_who_it_is(tmp_path: Path, own_environment: None) -> None:
     me, another = Incarnation.start(tmp_path), Incarnation.start(tmp_path)
     assert me.id != another.id
-    assert (me.pid, me.start_ticks, me.boot_id) == (os.getpid(), start_ticks(os.getpid()), boot_id())
-    assert boot_id() == boot_id_short()
+    assert (me.pid, me.start_ticks, me.boot_id) == (os.getpid(), start_ticks(os.getpid()), boot_id_short())
     there = me.lock_path.stat()
     assert (me.lock_dev, me.lock_inode) == (there.st_dev, there.st_ino)
     assert os.get_inheritable(me.lock_fd)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
 from settled.core.words import EventType, Status
 from settled.store.audit import verify
 from settled.store.ledger import Ledger
 from settled.store.reads import counts, find_row, read_events, read_payload
-from settled.store.writer import Move, record
+from settled.store.writer import Move, record, record_all
 from tests.lib.store.ledgers import (
     NOW_US,
     another_program,
@@ -76,6 +77,14 @@ def test_one_stale_row_does_not_disturb_the_rest_of_its_batch(ledger: Ledger) ->
         assert find_row(transaction, "op-100") == ahead
         assert counts(transaction) == {"capture_payment": {"dispatched": 256}}
     assert verify(ledger) == []
+
+
+def test_where_none_may_be_left_out_a_stale_or_refused_row_is_an_error_and_nothing_is_committed(ledger: Ledger) -> None:
+    first, second = submit(ledger, "op-1", "op-2")
+    for spoilt in (second._replace(sequence=2), second._replace(version=1, unfenced=5)):
+        with pytest.raises(LedgerStateError, match="op-2"), ledger.write() as transaction:
+            record_all(transaction, [dispatched(first), dispatched(spoilt)])
+        assert types(ledger, "op-1")[-1][0] == "submitted"
 
 
 @pytest.mark.promise("D52", part="a row that the schema refuses is told apart in its batch, and the others are moved")
