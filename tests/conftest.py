@@ -3,13 +3,19 @@
 A mark that names an id tests/promises.toml does not hold is a collection error: no test can claim a promise that nobody made.
 """
 
+import logging
+import os
 import time
 import tomllib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import structlog
+
+from settled import logs
+from settled.execution.incarnation import MARK
 
 T = TypeVar("T")
 PROMISES = Path(__file__).with_name("promises.toml")
@@ -34,6 +40,19 @@ def eventually(condition: Callable[[], T], *, seconds: float = 10.0, pause_secon
 def _eventually() -> Callable[..., Any]:
     """`eventually` for tests that would rather take it as an argument than import it from tests.conftest."""
     return eventually
+
+
+@pytest.fixture(autouse=True)
+def process_as_it_was() -> Iterator[None]:
+    """Leave to the next test what an App or `configure_logs` changes for the whole process: its mark, and where its lines go."""
+    root = logging.getLogger()
+    mark, output, handlers = os.environ.get(MARK), logs._output, root.handlers[:]
+    yield
+    os.environ.pop(MARK, None)
+    if mark is not None:
+        os.environ[MARK] = mark
+    logs._output, root.handlers[:] = output, handlers
+    structlog.reset_defaults()
 
 
 def known_promise_ids() -> frozenset[str]:

@@ -29,15 +29,6 @@ ROOT = Path(__file__).parents[2]
 Read = Callable[[], list[dict[str, Any]]]
 
 
-@pytest.fixture(autouse=True)
-def _logs_as_before() -> Iterator[None]:
-    output, handlers = logs._output, logging.getLogger().handlers[:]
-    yield
-    logs._output = output
-    logging.getLogger().handlers[:] = handlers
-    structlog.reset_defaults()
-
-
 @pytest.fixture
 def read() -> Read:
     stream = io.StringIO()
@@ -262,6 +253,19 @@ def test_no_way_of_calling_a_logger_raises(read: Read) -> None:
 
 
 # Streams that break
+
+
+def test_a_line_that_a_processor_leaves_out_stops_nobody() -> None:
+    """structlog says so with a BaseException: it would end the thread that only wanted to log."""
+
+    def leave_out(logger: Any, name: str, fields: Any) -> Any:
+        raise structlog.DropEvent
+
+    stream = io.StringIO()
+    configure_logs("json", "debug", stream)
+    lost = lines_lost()
+    logs.Log("x", [leave_out], {}).error("not.shown")
+    assert (stream.getvalue(), lines_lost()) == ("", lost)
 
 
 def test_a_line_is_there_after_a_kill_at_once() -> None:

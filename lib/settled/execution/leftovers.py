@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -15,6 +16,8 @@ OUR_THREADS: Final = "settled-"
 _TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _OURS: Final = (b"settled.execution.supervisor", b"settled.execution.runner")
 _ENDED: Final = frozenset("ZXx")
+_START_LOOKS: Final = 50
+_START_LOOK_SECONDS: Final = 0.001
 
 
 class _Seen(NamedTuple):
@@ -37,12 +40,23 @@ def watch_for_leftovers(entered_boot_us: int, incarnation: str | None) -> Callab
 
 
 def _thread_is_left(since: int) -> bool:
-    ours = {thread.native_id for thread in threading.enumerate() if thread.name.startswith(OUR_THREADS)}
-    for name in os.listdir("/proc/self/task"):
+    listed = os.listdir("/proc/self/task")
+    ours = _own_threads()  # after the list: whoever of ours is on it is known by now, or starting
+    for name in listed:
         seen = None if int(name) in ours else _look(f"/proc/self/task/{name}/stat")
         if seen is not None and seen.started_ticks >= since and seen.state not in _ENDED:
             return True
     return False
+
+
+def _own_threads() -> set[int]:
+    """Return the IDs of our threads. One that is just starting has none yet, and gets the time of a start to tell it."""
+    for _ in range(_START_LOOKS):
+        own = [thread.native_id for thread in threading.enumerate() if thread.name.startswith(OUR_THREADS)]
+        if None not in own:
+            break
+        time.sleep(_START_LOOK_SECONDS)
+    return {known for known in own if known is not None}
 
 
 def _process_is_left(since: int, incarnation: str | None) -> bool:

@@ -144,6 +144,8 @@ class Log(structlog.BoundLoggerBase):
                 return
             _, shown = self._process_event(_NAMES.get(number, "info"), _formatted(event, args), fields)
             output.write(number, logger, dict(shown))
+        except structlog.DropEvent:  # no Exception: a processor left the line out on purpose, and nothing is lost
+            return
         except Exception:  # noqa: BLE001 - the work that logs is worth more than its line
             output.count_lost()
 

@@ -90,18 +90,8 @@ class Seen:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[tuple[Child, Seen]]:
-    unmarked = {name: value for name, value in os.environ.items() if name != MARK}  # an App of an earlier test may have marked us
-    with Child(WORKER, tmp_path, environ=unmarked) as child:
+    with Child(WORKER, tmp_path) as child:
         yield child, Seen(child.hear())
-
-
-@pytest.fixture
-def own_environment() -> Iterator[None]:
-    before = os.environ.get(MARK)
-    yield
-    os.environ.pop(MARK, None)
-    if before is not None:
-        os.environ[MARK] = before
 
 
 @pytest.fixture
@@ -185,7 +175,7 @@ def test_releasing_does_not_take_the_lock_from_children(
     eventually(lambda: seen.lock_is_free() is True)
 
 
-def test_a_forked_child_cannot_release_for_its_parent(tmp_path: Path, own_environment: None) -> None:
+def test_a_forked_child_cannot_release_for_its_parent(tmp_path: Path) -> None:
     me = Incarnation.start(tmp_path)
     child = os.fork()
     if child == 0:
@@ -245,7 +235,7 @@ def test_the_lock_file_is_removed_only_when_it_is_that_file_and_free(worker: tup
     assert not seen.path.exists()
 
 
-def test_an_incarnation_says_who_it_is(tmp_path: Path, own_environment: None) -> None:
+def test_an_incarnation_says_who_it_is(tmp_path: Path) -> None:
     me, another = Incarnation.start(tmp_path), Incarnation.start(tmp_path)
     assert me.id != another.id
     assert (me.pid, me.start_ticks, me.boot_id) == (os.getpid(), start_ticks(os.getpid()), boot_id_short())
@@ -323,7 +313,7 @@ def test_an_environment_that_cannot_be_read_is_no_proof_unless_it_is_older(as_ol
 
 @pytest.mark.parametrize(("folder_mode", "file_mode"), [(0o2770, 0o660), (0o700, 0o600), (0o750, 0o600)])
 def test_the_lock_file_has_the_mode_that_its_folder_calls_for(
-    tmp_path: Path, own_environment: None, folder_mode: int, file_mode: int
+    tmp_path: Path, folder_mode: int, file_mode: int
 ) -> None:
     tmp_path.chmod(folder_mode)
     umask = os.umask(0o077)
