@@ -6,10 +6,13 @@ replaces, from an edited one, which it does not.
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+
+import click
 
 from settled_cli.opening import HIDDEN_FROM_SERVICES
 
@@ -27,6 +30,12 @@ _USER: Final[Mapping[str, str]] = {
 }
 NAMES: Final = tuple(_SYSTEM)
 _HEAD: Final = "# Written by settled unit install. sha256="
+_SAFE: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    "--run-as": (re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,30}"), "no name that systemd makes a user of: letters, digits, _ and -, at most 31"),
+    "--group": (re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}"), "no name of a group: letters, digits, and _ . - after the first, at most 31"),
+    "--settled": (re.compile(r"/[^\s\x00-\x1f\x7f\"'\\%$]*(?<!/)"), "no absolute path of a command without spaces, quotes, \\, % and $"),
+}
+"""What a unit file means as it is written. systemd takes an empty User= for root, and a line that it cannot read for none."""
 State = Literal["missing", "same", "ours", "edited"]
 
 
@@ -39,7 +48,11 @@ class UnitFile(NamedTuple):
 
 
 def render(*, settled: str, user: str, group: str, for_user: bool) -> list[UnitFile]:
-    """Return every file of an installation. `settled` is the absolute path of the command."""
+    """Return every file of an installation. `settled` is the absolute path of the command.
+
+    Raises UsageError for a value that would mean something else in these files.
+    """
+    _refuse_unsafe({"--run-as": user, "--group": group, "--settled": settled})
     values = {"@SETTLED@": settled, "@USER@": user, "@GROUP@": group}
     folder = files("settled_cli") / "units" / ("user" if for_user else "system")
     made = []
@@ -90,6 +103,13 @@ def hidden(paths: Iterable[Path]) -> Path | None:
             if any(one.is_relative_to(folder) for folder in HIDDEN_FROM_SERVICES):
                 return one
     return None
+
+
+def _refuse_unsafe(given: Mapping[str, str]) -> None:
+    for option, value in given.items():
+        meant, wrong = _SAFE[option]
+        if not meant.fullmatch(value):
+            raise click.UsageError(f"{option} {value!r} is {wrong}. Nothing was written")
 
 
 def _sum(text: str) -> str:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from settled_cli.unit_files import render, state_of
@@ -84,6 +85,54 @@ def test_the_settings_of_an_instance_are_written_once_and_hold_what_was_said(ter
 def test_names_that_no_unit_could_bear_are_wrong_usage(terminal: Terminal, arguments: list[str]) -> None:
     assert terminal("unit", "install", "--root", str(terminal.folder / "root"), "--settled", "/x", *arguments).code == 2
     assert not (terminal.folder / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--run-as", ""), ("--run-as", " "), ("--run-as", "0"), ("--run-as", "a b"), ("--run-as", "a\nExecStartPre=/bin/id"),
+        ("--run-as", "%i"), ("--run-as", "-a"), ("--run-as", "x" * 32), ("--run-as", "john.doe"), ("--group", ""), ("--group", "0"),
+        ("--group", "a:b"), ("--group", "g\r"), ("--settled", ""), ("--settled", "settled"), ("--settled", "/"),
+        ("--settled", "/opt/my apps/settled"), ("--settled", "/opt/%n/settled"), ("--settled", "/opt/$HOME/settled"),
+        ("--settled", "/opt/'x/settled"), ("--settled", "/x\nUser=root"),
+    ],
+)  # fmt: skip
+def test_a_value_that_would_mean_something_else_in_a_unit_is_wrong_usage(terminal: Terminal, option: str, value: str) -> None:
+    """An empty User= is root."""
+    given = {"--settled": "/x", option: value}
+    words = [word for pair in given.items() for word in pair]
+    for command in (("print",), ("print", "--user"), ("install", "--root", "root")):
+        ended = terminal("unit", *command, *words)
+        assert (ended.code, ended.out, option in ended.err, len(ended.err.splitlines())) == (2, "", True, 1), ended
+    assert list(terminal.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("user", "group", "settled"), [("", "g", "/x"), ("u", "", "/x"), ("u", "g", "")])
+def test_no_unit_is_rendered_without_a_user_a_group_or_a_command(user: str, group: str, settled: str) -> None:
+    with pytest.raises(click.UsageError, match="Nothing was written"):
+        render(settled=settled, user=user, group=group, for_user=False)
+
+
+def test_names_that_systemd_takes_are_taken(terminal: Terminal) -> None:
+    lines = terminal("unit", "print", "--run-as", "_x-9", "--group", "domain.users", "--settled", "/opt//s@1/bin/settled").out.splitlines()
+    assert {"User=_x-9", "Group=domain.users"} <= set(lines) and any(one.startswith("ExecStart=/opt//s@1/bin/settled ") for one in lines)
+
+
+@pytest.mark.parametrize("broken", ["the root", "a folder", "a unit"])
+def test_a_place_that_cannot_be_written_is_wrong_usage_and_leaves_no_part_of_a_file(terminal: Terminal, broken: str) -> None:
+    root = terminal.folder / "root"
+    if broken == "the root":
+        root.write_text("mine")
+    elif broken == "a folder":
+        (root / "etc").mkdir(parents=True)
+        (root / "etc" / "systemd").write_text("mine")
+    else:
+        (root / "etc/systemd/system/settled-sweep@.timer").mkdir(parents=True)
+    ended = terminal("unit", "install", "--root", str(root), "--settled", "/x")
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1) and "root" in ended.err, ended
+    assert [path for path in terminal.folder.rglob("*") if path.is_file()] == {
+        "the root": [root], "a folder": [root / "etc" / "systemd"], "a unit": []
+    }[broken]  # fmt: skip
 
 
 @analyzed

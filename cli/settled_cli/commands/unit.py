@@ -1,6 +1,8 @@
 """`settled unit`: print the files of the service, or put them in place."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +58,7 @@ def print_unit(invocation: Invocation, name: str, for_user: bool, command: str |
 @_group
 @click.option("--app", metavar="MODULE:APP", help="Your contracts and handlers, for the settings file of NAME.")
 @click.option("--force", is_flag=True, help="Replace files that were edited.")
-@click.option("--root", type=click.Path(path_type=Path), help="Write below this folder and run nothing, for packages.")
+@click.option("--root", type=click.Path(file_okay=False, path_type=Path), help="Write below this folder and run nothing, for packages.")
 @click.pass_obj
 def install(
     invocation: Invocation,
@@ -82,12 +84,13 @@ def install(
         _refuse_hidden()
     made = render(settled=command or str(this_command()), user=account, group=group or account, for_user=for_user)
     installation = Installation.prepare(root=root, for_user=for_user, account=account)
-    edited = installation.edited(made)
-    if edited and not force:
-        _ask_about(edited)
-    rows = installation.put(made)
-    if instance is not None:
-        rows.append(installation.settings(instance, app))
+    with _writable():
+        edited = installation.edited(made)
+        if edited and not force:
+            _ask_about(edited)
+        rows = installation.put(made)
+        if instance is not None:
+            rows.append(installation.settings(instance, app))
     emit(invocation, rows, ("file", "done"))
     for note in installation.activate():
         say(note)
@@ -105,6 +108,18 @@ def _check_app(app: str) -> None:
         Settings(app=app)
     except ValueError:
         raise click.UsageError(f"--app {app!r} is not of the form MODULE:APP, for example shop.effects:app") from None
+
+
+@contextmanager
+def _writable() -> Iterator[None]:
+    """Say of a place that cannot be read or written that it is the wrong one."""
+    try:
+        yield
+    except OSError as error:
+        raise click.UsageError(
+            f"{error.filename or 'a file'} cannot be read or written ({error.strerror}). It was left as it is; what was written before it "
+            f"is whole. Run it as somebody who may, or name another folder with --root"
+        ) from error
 
 
 def _refuse_hidden() -> None:
