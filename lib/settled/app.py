@@ -411,7 +411,10 @@ class App:
         older_than: float | None = None,
         limit: int = DEFAULTS.list_default,
     ) -> "builtins.list[Waiting]":
-        """Return what is quarantined or kept unknown: the highest risk first, then the longest wait. `older_than` in seconds."""
+        """Return what is quarantined or kept unknown: the highest risk first, then the longest wait. `older_than` in seconds.
+
+        Raises ContractNotFoundError for a contract that is not known here: a misspelt one would seem to have nothing that waits.
+        """
         before_us = None if older_than is None else self._clock.now().wall_us - wait_us(older_than, "older_than")
         return awaiting.waiting_for_people(self.shell, Selection(contract, risk, reason, before_us), limit)
 

@@ -135,6 +135,38 @@ def test_many_are_decided_only_as_they_were_counted(terminal: Terminal, app: App
     assert (refused.code, one["done"]) == (4, False) and "--assert-nothing-can-arrive" in one["problem"]
 
 
+def test_a_wrong_or_stale_selection_of_nothing_is_no_success(terminal: Terminal, app: App) -> None:
+    """A script that goes on after `exit 0` must not believe that something was decided."""
+    terminal.lost(app, n=1)
+    stale = terminal.json("quarantine", "reject-all", "--contract", "pay")["selection"]
+    settled = (*FACTS, "--yes", "--selection", stale)
+    assert quarantine(terminal, "reject-all", "--contract", "pay", *settled).code == 0
+    for verb in ("confirm-all", "reject-all"):
+        again = quarantine(terminal, verb, "--contract", "pay", *settled)
+        assert again.code == 4 and again.out == "" and "the selection is now 0:" in again.err, again
+        misspelt = quarantine(terminal, verb, "--contract", "pya", *settled)
+        assert misspelt.code == 3 and "'pya'" in misspelt.err and "pay" in misspelt.err, misspelt
+        assert quarantine(terminal, verb, "--risk", "low", *FACTS, "--yes").code == 2
+        assert quarantine(terminal, verb, "--risk", "low", *FACTS, "--yes", "--selection", "nonsense").code == 4
+    empty = terminal.json("quarantine", "reject-all", "--contract", "pay")["selection"]
+    assert terminal.json("quarantine", "reject-all", "--contract", "pay", *FACTS, "--yes", "--selection", empty) == []
+
+
+def test_a_selection_without_yes_where_nobody_can_be_asked_decides_nothing_and_says_so(terminal: Terminal, app: App) -> None:
+    terminal.lost(app, n=1)
+    code = terminal.json("quarantine", "reject-all", "--contract", "pay")["selection"]
+    for answer in ((), ("-o", "json")):
+        ended = terminal(*answer, "quarantine", "reject-all", "--contract", "pay", *FACTS, "--selection", code)
+        assert (ended.code, ended.out) == (2, "") and "--yes" in ended.err
+    assert app.get("pay:1").status is Status.QUARANTINED
+
+
+def test_a_misspelt_contract_has_no_empty_list(terminal: Terminal, app: App) -> None:
+    app.submit("pay", {"n": 1})
+    assert terminal("quarantine", "list", "--contract", "pya").code == 3
+    assert terminal.json("quarantine", "list", "--contract", "pay") == []
+
+
 def test_no_retry_of_an_unknown_outcome_is_authorized_in_bulk(terminal: Terminal, app: App) -> None:
     assert not [one for one in terminal("quarantine", "--help").out.split() if one.startswith("authorize-") and one.endswith("all")]
     terminal.lost(app)

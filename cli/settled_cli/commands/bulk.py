@@ -80,16 +80,18 @@ def _decide_all(ctx: click.Context, said: dict[str, Any], decide: Callable[[App,
     invocation: Invocation = ctx.obj
     if not any(value is not None for value in chosen(said).values()):
         raise click.UsageError("nothing is selected: give --contract, --risk, --reason-code or --older-than. Nothing was changed")
+    asks = at_terminal() and not invocation.for_programs
+    named = said["yes"] or said["selection"] is not None
+    if named and not said["yes"] and not asks:
+        raise click.UsageError("--selection decides only with --yes where nobody can be asked. Nothing was changed")
     app = open_app(invocation)
     found = app.waiting_for_people(limit=DEFAULTS.list_max, **chosen(said))
     code = selection_code(found)
-    asked = said["yes"] or (at_terminal() and not invocation.for_programs)
-    if not found or not asked:
-        _count(invocation, found, code)
-        return
-    named = said["yes"] or said["selection"] is not None
     if named:
         _check_selection(found, code, said["selection"])
+    elif not found or not asks:
+        _count(invocation, found, code)
+        return
     facts = {
         **who_and_why(said["actor"], said["reason"]),
         "evidence_reference": required(said["evidence_reference"], "--evidence-reference", "Where is the evidence kept?"),

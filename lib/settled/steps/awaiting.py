@@ -9,6 +9,7 @@ from settled.core.proposal import Proposal, standing_proposal
 from settled.core.row import Row
 from settled.operation import Operation, at, snapshot
 from settled.shell import Shell
+from settled.steps.known import must_know_contract
 from settled.steps.resolve import must_find
 from settled.store.people import Selection, find_for_people, find_proposed, since_us
 from settled.store.reads import read_events, read_row
@@ -29,10 +30,12 @@ class Waiting:
 
 
 def waiting_for_people(shell: Shell, selection: Selection, limit: int) -> list[Waiting]:
-    """Return what waits for a person. Raises ValueError for a bad limit."""
+    """Return what waits for a person. Raises ValueError for a bad limit, ContractNotFoundError for a name that nobody knows."""
     if type(limit) is not int or not 1 <= limit <= shell.limits.list_max:
         raise ValueError(f"limit must be from 1 to {shell.limits.list_max}, not {limit!r}")
     with shell.ledger.read() as transaction:
+        if selection.contract is not None:
+            must_know_contract(shell, transaction, selection.contract)
         proposed = find_proposed(transaction)
         return [_waiting(shell, transaction, row, row.id in proposed) for row in find_for_people(transaction, selection, limit)]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from settled.core.errors import ContractNotFoundError, PauseRefusedError, QueueNotFoundError
+from settled.core.errors import PauseRefusedError, QueueNotFoundError
 from settled.core.limits import DEFAULTS
 from settled.core.terms import Terms
 from settled.operation import at
 from settled.shell import Shell
+from settled.steps.known import must_know_contract
 from settled.steps.resolve import os_user, said_by
 from settled.store import pauses as store
-from settled.store import workers
 from settled.store.pauses import PauseRow, Scope
 from settled.store.transaction import Transaction
 
@@ -55,7 +55,7 @@ def pause(shell: Shell, contract: object, queue: object, actor: object, reason: 
     scope, name = scope_of(contract, queue)
     with shell.ledger.write() as transaction:
         if scope == "contract":
-            _must_know_contract(shell, transaction, name)
+            must_know_contract(shell, transaction, name)
         elif scope == "queue":
             _must_know_queue(shell, transaction, name)
         if not any((one.reason, one.actor) == (why, who) for one in _active(transaction, scope, name)):
@@ -134,14 +134,6 @@ def to_pause(row: PauseRow) -> Pause:
 
 def _active(transaction: Transaction, scope: Scope, name: str) -> list[PauseRow]:
     return [one for one in store.active(transaction) if (one.scope, one.name) == (scope, name)]
-
-
-def _must_know_contract(shell: Shell, transaction: Transaction, name: str) -> None:
-    known = store.known_contracts(transaction) | set(shell.contracts)
-    if name not in known:
-        known |= {listed for worker in workers.live(transaction) for listed in worker.contracts}
-    if name not in known:
-        raise ContractNotFoundError(name, tuple(known))
 
 
 def _must_know_queue(shell: Shell, transaction: Transaction, name: str) -> None:

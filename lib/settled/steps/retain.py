@@ -6,11 +6,10 @@ from hashlib import sha256
 from typing import Final
 
 from settled.core.canonical import canonical_text
-from settled.core.errors import ContractNotFoundError
 from settled.core.moment import SECOND_US
 from settled.shell import Shell
+from settled.steps.known import must_know_contract
 from settled.store.old_incidents import forget_incidents
-from settled.store.pauses import known_contracts
 from settled.store.retention import Group, Purged, purge, purge_runs
 
 _DEFAULT: Final = ""
@@ -74,9 +73,7 @@ def purge_by_hand(
     """Purge what was settled longer ago, of one contract or of all. Raises ContractNotFoundError for a name nobody knows."""
     if contract is not None:
         with shell.ledger.read() as transaction:
-            known = known_contracts(transaction)
-        if contract not in known:
-            raise ContractNotFoundError(contract, tuple(known))
+            must_know_contract(shell, transaction, contract)
     before_us = _before(shell.clock.now().wall_us, older_than_seconds)
     group = Group("by hand", before_us, None if contract is None else frozenset({contract}))
     while contract is None and not dry_run and purge_runs(shell.ledger, before_us):
