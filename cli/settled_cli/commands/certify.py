@@ -13,9 +13,11 @@ import click
 from settled.app import App
 from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
+from settled.core.limits import DEFAULTS
+from settled.core.text import one_line, safe_str
 from settled.effect import Effect
 from settled.testing.sandbox import BEYOND, TROUBLES, ProviderSandbox, Sandbox
-from settled_cli.invocation import Invocation, Leaf, only
+from settled_cli.invocation import Invocation, Leaf, Reference, app_option, only
 from settled_cli.opening import app_reference, import_app, import_object, load
 from settled_cli.render import emit, write
 from settled_cli.reports import check_writable, write_report
@@ -32,9 +34,14 @@ _NOTHING: Final = (
 
 
 @click.command("certify", cls=Leaf)
-@click.argument("contract", metavar="MODULE:CONTRACT")
-@click.option("--app", metavar="MODULE:APP", help="The App that has the handler. Default: SETTLED_APP, settled.toml, the effect's own.")
-@click.option("--sandbox", metavar="MODULE:OBJECT", help="The destination. Default: `sandbox` beside the contract, else the fake provider.")
+@click.argument("contract", type=Reference(), metavar="MODULE:CONTRACT")
+@app_option("The App that has the handler. Default: SETTLED_APP, settled.toml, the effect's own.")
+@click.option(
+    "--sandbox",
+    type=Reference(),
+    metavar="MODULE:OBJECT",
+    help="The destination. Default: `sandbox` beside the contract, else the fake provider.",
+)
 @click.option("--quick", is_flag=True, help="Each kill on a well host, and each trouble of the host without a kill, instead of every pair.")
 @click.option("--point", "points", multiple=True, **only(POINTS, "POINT"))
 @click.option("--host", "hosts", multiple=True, **only(HOSTS, "TROUBLE"))
@@ -52,7 +59,7 @@ _NOTHING: Final = (
 def certify_command(
     ctx: click.Context,
     contract: str,
-    app: str | None,
+    app_ref: str | None,
     sandbox: str | None,
     quick: bool,
     points: tuple[str, ...],
@@ -69,7 +76,7 @@ def certify_command(
     invocation: Invocation = ctx.obj
     for output in outputs:
         check_writable(output)
-    found, owner, reference = _contract(invocation, contract, app)
+    found, owner, reference = _contract(invocation, contract, app_ref)
     place = _sandbox(contract, sandbox)
     chosen: dict[str, Any] = {
         "points": points or tuple(POINTS), "hosts": hosts or tuple(HOSTS), "troubles": troubles or None, "quick": quick
@@ -126,10 +133,18 @@ def _sandbox(contract: str, named: str | None) -> Sandbox:
         say("no sandbox stands beside the contract: the fake provider is the destination, and it deduplicates nothing")
         return ProviderSandbox()
     if isinstance(found, type) and issubclass(found, Sandbox):
-        found = found()
+        found = _made(found)
     if not isinstance(found, Sandbox):
         raise ConfigurationError(f"the sandbox is a {type(found).__name__}, not a settled.testing.Sandbox. Nothing was started.")
     return found
+
+
+def _made(kind: type[Sandbox]) -> Sandbox:
+    try:
+        return kind()
+    except Exception as error:
+        said = one_line(f"{type(error).__name__}: {safe_str(error)}", DEFAULTS.error_text_max)
+        raise ConfigurationError(f"the sandbox {kind.__name__} cannot be made: {said}. Nothing was started.") from error
 
 
 def _forms(certificate: Certificate) -> dict[str, str]:

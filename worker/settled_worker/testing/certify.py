@@ -4,8 +4,10 @@ Promise: real workers, real processes, a real ledger, SIGKILL; the destination's
 tried and what was seen, and nothing about anything else.
 """
 
+import contextlib
+import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,10 @@ from typing import Any, Final
 
 from settled.app import App
 from settled.contract import EffectContract
+from settled.core.errors import ConfigurationError
+from settled.core.limits import DEFAULTS
+from settled.core.text import one_line, safe_str
+from settled.steps.submit import check_order
 from settled.testing.report import SAFE, UNSAFE, SafetyCheck, SafetyReport
 from settled.testing.sandbox import BEYOND, TROUBLES, Sandbox
 from settled_worker.testing.judging import Claim, Failure, Seen, judge, judge_claims
@@ -22,6 +28,7 @@ from settled_worker.testing.shortening import KEY_SECONDS, has_a_window, scale, 
 from settled_worker.testing.starting import RoundFailedError, Setting
 
 PER_ROUND: Final = 7
+_SAID_MAX: Final = 300
 Told = Callable[[int, int, str], None]
 
 
@@ -150,7 +157,10 @@ def certify(
     told: Told = lambda done, total, what: None,
     here: Path | None = None,
 ) -> Certificate:
-    """Play every point × host × trouble of a contract; `told` hears of each round that ended. Handlers run in `here`."""
+    """Play every point × host × trouble of a contract; `told` hears of each round that ended. Handlers run in `here`.
+
+    Raises ConfigurationError where the sandbox fails before anything is dispatched, or the contract refuses the arguments that it gives.
+    """
     wanted = sandbox.troubles if troubles is None else sandbox.troubles & set(troubles)
     rounds = plan(contract, sandbox, points=points, hosts=hosts, troubles=troubles, quick=quick)
     beyond = [one for one in BEYOND if one.name in wanted]
@@ -159,8 +169,11 @@ def certify(
     with tempfile.TemporaryDirectory(prefix="settled-certify-") as name, shortened_keys(sandbox, contract.terms, scaled):
         folder = Path(name)
         (folder / "sandbox").mkdir()
-        environment = sandbox.open(folder / "sandbox")
+        with _theirs("the sandbox cannot be opened"):
+            environment = sandbox.open(folder / "sandbox")
         try:
+            with _theirs(f"the sandbox gives no arguments that {contract.name!r} takes"):
+                check_order(contract, contract.name, sandbox.arguments(f"case-{secrets.token_hex(6)}"), limits=DEFAULTS)
             setting = Setting(
                 theirs=app,
                 app_reference=app_reference,
@@ -188,6 +201,19 @@ def certify(
         untried=tuple(one.name for one in (*TROUBLES, *BEYOND) if one.name not in wanted),
         scaled=scaled,
     )
+
+
+@contextlib.contextmanager
+def _theirs(what: str) -> Iterator[None]:
+    """Run the user's code before the first round. Raises ConfigurationError for whatever it raises."""
+    try:
+        yield
+    except Exception as error:
+        said = one_line(f"{type(error).__name__}: {safe_str(error)}", _SAID_MAX)
+        raise ConfigurationError(
+            f"{what}: {said.rstrip('.')}. Nothing was dispatched. "
+            f"Mend the sandbox, or name another one: `sandbox` beside the contract, or --sandbox"
+        ) from error
 
 
 def plan(

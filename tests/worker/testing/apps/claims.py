@@ -1,6 +1,8 @@
 """Contracts for certification: honest ones, and others of which each claims one thing that is not so."""
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from settled import App, EffectRejected, NotSent, ProbeResult
@@ -107,3 +109,34 @@ false_ghosts = declare("false_ghosts", outcome_probe=sees_ghosts)
 false_rejected = declare("false_rejected", handler=gives_up)
 false_not_sent = declare("false_not_sent", handler=not_sent)
 false_return = declare("false_return", handler=swallows)
+
+
+class ForOthers(ProviderSandbox):
+    """Gives arguments that no contract here can be identified by."""
+
+    def arguments(self, case: str) -> dict[str, Any]:
+        return {"order": case}
+
+
+class Broken(ProviderSandbox):
+    """Its author left it half done."""
+
+    def arguments(self, case: str) -> dict[str, Any]:
+        raise RuntimeError("not written yet")
+
+
+class Shut(ProviderSandbox):
+    """Nobody can open it."""
+
+    def open(self, folder: Path) -> Mapping[str, str]:
+        raise PermissionError("keep out")
+
+
+class Unmade(ProviderSandbox):
+    """Nobody can make it."""
+
+    def __init__(self) -> None:
+        raise KeyError("SANDBOX_TOKEN")
+
+
+for_others, broken, shut = ForOthers(), Broken(), Shut()
