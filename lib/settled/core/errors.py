@@ -73,6 +73,7 @@ class LedgerStateError(SettledError):
     """A stored row is corrupt. It is never interpreted."""
 
     exit_code = 1
+    operation_id: str | None
 
     def __init__(self, operation_id: str, column: str, problem: str) -> None:
         super().__init__(
@@ -80,6 +81,18 @@ class LedgerStateError(SettledError):
             f"nothing was sent. Run: settled db check"
         )
         self.operation_id, self.column = operation_id, column
+
+
+class LedgerDamagedError(LedgerStateError):
+    """The file of the ledger is damaged: what SQLite says of it is `problem`. Whatever it holds is not interpreted."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        SettledError.__init__(
+            self,
+            f"the ledger {path} is damaged ({problem}). Nothing was recorded, and nothing of it is to be believed before a person has "
+            f"looked. Stop the workers, keep a copy of the file, then restore a backup: settled db restore",
+        )
+        self.operation_id, self.column, self.path, self.problem = None, "the file", path, problem
 
 
 class OperationNotFoundError(SettledError):
@@ -99,7 +112,7 @@ class ContractNotFoundError(SettledError):
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         listed = f" Known here: {', '.join(sorted(known))}." if known else ""
-        super().__init__(f"no contract is named {name!r}.{listed} Nothing was stored.")
+        super().__init__(f"no contract is named {name!r}.{listed} Nothing was changed.")
         self.name, self.known = name, known
 
 

@@ -8,11 +8,12 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from settled.core.errors import ConfigurationError, LedgerForbiddenError, LedgerStateError, LedgerUnavailableError, SettledError
+from settled.core.errors import ConfigurationError, LedgerDamagedError, LedgerForbiddenError, LedgerUnavailableError, SettledError
 
 _BUSY: Final = (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
 _FULL: Final = (13, 10)  # SQLITE_FULL, SQLITE_IOERR
 _NO_ENTRY: Final = (14, 23, 8, 3)  # SQLITE_CANTOPEN, SQLITE_AUTH, SQLITE_READONLY, SQLITE_PERM
+REFUSED: Final = (8, 23)  # SQLITE_READONLY, SQLITE_AUTH
 _NOT_A_DATABASE: Final = 26  # SQLITE_NOTADB
 _CORRUPT: Final = 11  # SQLITE_CORRUPT
 
@@ -69,7 +70,7 @@ def translate(error: Exception, path: Path) -> SettledError | None:
             f"to both, or run settled as their owner."
         )
     if primary in (_NOT_A_DATABASE, _CORRUPT):
-        return LedgerStateError(str(path), "the file", f"{text}. Keep a copy and restore a backup")
+        return LedgerDamagedError(str(path), text)
     return None
 
 

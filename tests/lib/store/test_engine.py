@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from settled.core.errors import ConfigurationError, LedgerForbiddenError, LedgerStateError, LedgerUnavailableError
+from settled.core.errors import ConfigurationError, LedgerDamagedError, LedgerForbiddenError, LedgerStateError, LedgerUnavailableError
 from settled.core.limits import Limits
 from settled.store.creation import create_ledger
 from settled.store.engine import check_place, file_system_of, ledger_path
@@ -124,8 +124,11 @@ def test_a_file_that_was_damaged_is_a_state_error(tmp_path: Path) -> None:
     content = bytearray(ledger.path.read_bytes())
     content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
     ledger.path.write_bytes(content)
-    with pytest.raises(LedgerStateError, match="malformed"):
+    with pytest.raises(LedgerDamagedError, match=r"the ledger .* is damaged .*malformed") as caught:
         submit(ledger, "op-2")
+    assert (caught.value.path, caught.value.operation_id, caught.value.exit_code) == (str(ledger.path), None, 1)
+    assert "operation" not in str(caught.value)
+    assert isinstance(caught.value, LedgerStateError)  # whoever leaves what is corrupt alone leaves this alone
 
 
 def test_a_file_that_may_only_be_read_is_a_matter_of_configuration_and_names_mode_and_owner(tmp_path: Path) -> None:
