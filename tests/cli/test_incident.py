@@ -1,6 +1,7 @@
 """`settled incident export` and `settled evidence add`: what is taken along, and what a provider told us."""
 
 import json
+import resource
 import stat
 
 import pytest
@@ -40,7 +41,22 @@ def test_an_export_into_a_file_is_private_and_replaces_none(terminal: Terminal, 
     assert json.loads(written)["operation"]["status"] == "quarantined"
     again = terminal("incident", "export", "pay:1", "--output", str(file))
     assert again.code == 4 and file.read_text() == written
-    assert terminal("incident", "export", "pay:1", "--output", str(terminal.folder / "no" / "file")).code == 1
+    nowhere = terminal("incident", "export", "pay:1", "--output", str(terminal.folder / "no" / "file"))
+    assert (nowhere.code, nowhere.out) == (2, "") and "--output" in nowhere.err and "Nothing was written" in nowhere.err
+    assert not (terminal.folder / "no").exists()
+
+
+def test_an_export_that_the_disk_does_not_take_leaves_no_part_of_itself(terminal: Terminal, app: App) -> None:
+    terminal.lost(app)
+    assert len(terminal("incident", "export", "pay:1").out) > 1000
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        ended = terminal("incident", "export", "pay:1", "--output", "incident.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (ended.code, ended.out) == (2, "") and "incident.json cannot be written (File too large). Nothing was written" in ended.err
+    assert not (terminal.folder / "incident.json").exists()
 
 
 def add(terminal: Terminal, *words: str) -> int:

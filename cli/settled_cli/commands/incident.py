@@ -27,12 +27,24 @@ def export(invocation: Invocation, operation_id: str, file: Path | None) -> None
     if file is None:
         write(text)
         return
+    _write_new(file, text)
+    say(f"written to {file}, readable by you alone")
+
+
+def _write_new(file: Path, text: str) -> None:
+    """Write a file that was not there, whole or not at all. Raises Refused where it is there, UsageError where it cannot be made."""
     try:
         with open(file, "x", encoding="utf-8", opener=_private) as made:
-            made.write(text)
+            try:
+                made.write(text)
+                made.flush()
+            except BaseException:
+                file.unlink()
+                raise
     except FileExistsError:
         raise Refused(f"{file} is there already. Nothing was written. Name another file with --output") from None
-    say(f"written to {file}, readable by you alone")
+    except OSError as error:
+        raise click.UsageError(f"--output {file} cannot be written ({error.strerror}). Nothing was written") from error
 
 
 def _private(path: str, flags: int) -> int:
