@@ -5,17 +5,23 @@ does not need.
 """
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 FORMATS: Final = ("table", "json", "jsonl")
+Command = TypeVar("Command", bound=Callable[..., Any])
 _SENTENCE_MAX: Final = 200  # characters
 SECONDS_MAX: Final = 1e9  # what the library takes, too
+
+
+def app_option(text: str) -> Callable[[Command], Command]:
+    """Return the option that names the user's app; `text` is its help."""
+    return click.option("--app", "app_ref", type=Reference(), metavar="MODULE:APP", help=text)
 
 
 def only(names: Iterable[str], what: str, **more: Any) -> dict[str, Any]:
@@ -57,8 +63,21 @@ class Seconds(click.FloatRange):
         self.fail(f"{value} is not a finite number of seconds.", param, ctx)
 
 
+class Reference(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
+    """MODULE:NAME. What is behind it is looked up later."""
+
+    name = "reference"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it is. Raises BadParameter."""
+        module, _, name = str(value).partition(":")
+        if not module.strip() or not name.strip():
+            self.fail(f"{value!r} is not of the form MODULE:NAME, for example shop.effects:app.", param, ctx)
+        return str(value)
+
+
 class _Explained(click.Command):
-    """A command whose help nobody need read to its end."""
+    """A command whose help nobody need read to its end, and that takes no empty value: most often that is a variable nobody has set."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Take the arguments apart, where a help text is written, too. A reader of it that goes away is no failure."""
@@ -66,6 +85,15 @@ class _Explained(click.Command):
             return super().make_context(*arguments, **options)
         except BrokenPipeError:
             raise click.exceptions.Exit(0) from None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments apart. Raises UsageError for an empty one, before a path or a default is made of it."""
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        for parameter in self.params:
+            value = given.get(parameter.name or "")
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                raise click.UsageError(f"{parameter.get_error_hint(ctx)} is empty. Nothing was changed", ctx)
+        return super().parse_args(ctx, args)
 
 
 class Leaf(_Explained):

@@ -9,7 +9,7 @@ MISTAKES = [
     (2, ["pause", "--contract", "pay"], "--reason is missing"),
     (2, ["pause", "--contract", "pay", "--reason", " "], "--reason is blank"),
     (2, ["pause", "--contract", "pay", "--queue", "default", "--reason", "x"], "--contract or --queue, or neither"),
-    (2, ["pause", "--contract", "", "--reason", "x"], "must be named"),
+    (2, ["pause", "--contract", "", "--reason", "x"], "is empty"),
     (3, ["pause", "--contract", "pya", "--reason", "x"], "no contract is named 'pya'"),
     (3, ["pause", "--queue", "nowhere", "--reason", "x"], "no queue is named 'nowhere'"),
     (4, ["resume", "--contract", "pay", "--reason", "x"], "not paused"),

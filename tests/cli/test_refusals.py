@@ -61,6 +61,53 @@ def test_an_argument_that_is_no_text_is_refused_in_one_sentence(terminal: Termin
     assert len(app.events("pay:1")) == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("db", "backup", ""), ("--config", "", "op", "list"), ("op", "list", "--config="), ("db", "new-key", ""),
+        ("db", "restore", "", "--reason", "r"),
+        ("certify", "shop:pay", "--sandbox", ""), ("op", "show", ""), ("--database", "", "op", "list"), ("op", "list", "-o", ""),
+        ("evidence", "add", "--operation-id", "pay:1", "--source", "s", "--status", "pending", "--reference", ""),
+        ("evidence", "add", "--provider-reference", "", "--source", "s", "--status", "pending"),
+        ("incident", "export", "pay:1", "--output", ""), ("submit", "pay", "--app", "", "--args", "{}", "--operation-id", "x"),
+        ("pause", "--contract", "", "--reason", "r"), ("resume", "--queue", "", "--reason", "r"), ("unit", "install", "main", "--root", ""),
+        ("sweep", "run", "leases", ""), ("simulate", "--seeds", ""), ("test", ""), ("mcp", "--token-file", ""), ("escalation", "test", ""),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_value_is_wrong_usage_everywhere_and_nothing_is_done(terminal: Terminal, app: App, arguments: tuple[str, ...]) -> None:
+    """Most often it is a variable of a script that nobody has set: a folder, a settings file or everything would be taken for it."""
+    app.submit("pay", {"n": 1})
+    before = sorted(terminal.folder.iterdir())
+    ended = terminal(*arguments)
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (2, "", 1), ended
+    assert "is empty. Nothing was changed" in ended.err
+    assert sorted(terminal.folder.iterdir()) == before and len(app.events("pay:1")) == 1 and app.pauses() == []
+
+
+def test_evidence_that_speaks_of_no_effect_echoes_no_reference(terminal: Terminal, app: App) -> None:
+    app.submit("pay", {"n": 1})
+    add = ("evidence", "add", "--source", "s", "--status", "unknown")
+    ended = terminal(*add, "--operation-id", "pay:1", "--reference", "R-1")
+    assert (ended.code, ended.out) == (2, "") and "--reference" in ended.err
+    assert len(app.events("pay:1")) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("worker", "run"), ("mcp",), ("submit", "pay", "--args", "{}"), ("op", "probe", "pay:1"), ("sweep", "run", "leases"),
+        ("certify", "a:b"), ("unit", "install", "main", "--root", "root", "--settled", "/x"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("reference", ["shop", "shop:", ":app"])
+def test_an_app_that_is_no_reference_is_wrong_usage_everywhere(terminal: Terminal, command: tuple[str, ...], reference: str) -> None:
+    ended = terminal(*command, "--app", reference)
+    assert (ended.code, ended.out) == (2, "") and "not of the form MODULE:" in ended.err, ended
+    assert list(terminal.folder.iterdir()) == []
+
+
 def test_what_people_write_is_bounded(terminal: Terminal, app: App) -> None:
     app.submit("pay", {"n": 1})
     assert terminal("op", "cancel", "pay:1", "--actor", "ana", "--reason", "x" * 2001).code == 2

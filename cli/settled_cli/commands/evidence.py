@@ -65,6 +65,8 @@ def _result(
     }
     if what is not ProbeStatus.UNKNOWN:
         common["reference"] = reference or provider_reference
+    elif reference is not None:
+        raise click.UsageError("--reference does not belong to --status unknown, which speaks of no effect. Nothing was changed")
     if terminal and what is not ProbeStatus.NOT_COMMITTED:
         raise click.UsageError("--terminal belongs to --status not_committed. Nothing was changed")
     if what is not ProbeStatus.COMMITTED and (provider_operation_id is not None or output_json is not None):

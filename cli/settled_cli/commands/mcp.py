@@ -8,13 +8,13 @@ import click
 from settled.core.limits import DEFAULTS
 from settled.core.text import make_redactor
 from settled.logs import configure_logs
-from settled_cli.invocation import Invocation, Leaf, Seconds
+from settled_cli.invocation import Invocation, Leaf, Seconds, app_option
 from settled_cli.opening import load, load_user_app
 from settled_cli.verdict import say
 
 
 @click.command(cls=Leaf)
-@click.option("--app", "app_ref", metavar="MODULE:APP", help="Where the contracts are. Default: SETTLED_APP, or app in settled.toml.")
+@app_option("Where the contracts are. Default: SETTLED_APP, or app in settled.toml.")
 @click.option("--contract", "contracts", multiple=True, metavar="NAME", help="Offer this contract only; may be given several times.")
 @click.option("--http", metavar="[HOST:]PORT", help="Serve HTTP on a loopback address instead of standard input and output.")
 @click.option("--token-file", metavar="FILE", help="What a client over HTTP must know. Default: SETTLED_MCP_TOKEN, or a credential.")

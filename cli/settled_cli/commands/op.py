@@ -9,7 +9,7 @@ from settled.core.words import Outcome, Status
 from settled_cli.asking import decides, who_and_why
 from settled_cli.card import show_card
 from settled_cli.explaining import explain_operation
-from settled_cli.invocation import Invocation, Seconds, Verbs, only, usage_errors
+from settled_cli.invocation import Invocation, Seconds, Verbs, app_option, only, usage_errors
 from settled_cli.opening import load_user_app, open_app
 from settled_cli.render import cell, emit, show_table, write
 from settled_cli.summaries import LISTED, event_rows, shown, summary
@@ -121,7 +121,7 @@ def decided(invocation: Invocation, verb: str, operation_id: str, actor: str | N
 
 @op.command()
 @click.argument("operation_id")
-@click.option("--app", "app_ref", metavar="MODULE:APP", help="Where the contract with the probe is.")
+@app_option("Where the contract with the probe is.")
 @click.pass_obj
 def probe(invocation: Invocation, operation_id: str, app_ref: str | None) -> None:
     """Ask the probe now what became of an operation. It only reads."""

@@ -7,7 +7,7 @@ import click
 from settled.app import App
 from settled.core.errors import ContractNotFoundError
 from settled_cli.commands.op import wait_for
-from settled_cli.invocation import Invocation, Leaf, Seconds, usage_errors
+from settled_cli.invocation import Invocation, Leaf, Seconds, app_option, usage_errors
 from settled_cli.opening import app_reference, load, load_user_app, open_app
 from settled_cli.reading import read_json, read_source, read_time
 from settled_cli.render import emit
@@ -16,7 +16,7 @@ from settled_cli.workers import live_workers
 
 @click.command(cls=Leaf)
 @click.argument("contract")
-@click.option("--app", "app_ref", metavar="MODULE:APP", help="Where the contract is declared. Not needed with --operation-id.")
+@app_option("Where the contract is declared. Not needed with --operation-id.")
 @click.option("--args", "arguments", required=True, metavar="JSON|@FILE|-", help="The arguments as a JSON object.")
 @click.option("--operation-id", metavar="ID", help="The business identity. Default: the contract derives it.")
 @click.option("--wait", "wait_seconds", type=Seconds(), metavar="SECONDS", help="Then wait, as settled op wait does.")

@@ -6,7 +6,7 @@ from settled.config.settings import SWEEP_SECONDS
 from settled.core.limits import DEFAULTS
 from settled.store import sweep_runs
 from settled.store.sweep_runs import SweepRun
-from settled_cli.invocation import Invocation, Verbs
+from settled_cli.invocation import Invocation, Verbs, app_option
 from settled_cli.opening import load, load_user_app, open_app
 from settled_cli.render import emit, utc
 from settled_cli.schedules import schedules
@@ -25,7 +25,7 @@ def sweep() -> None:
 
 @sweep.command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice(list(SWEEP_SECONDS)))
-@click.option("--app", "app_ref", metavar="MODULE:APP", help="Your contracts; needed by leases and reconcile.")
+@app_option("Your contracts; needed by leases and reconcile.")
 @click.pass_context
 def run(ctx: click.Context, names: tuple[str, ...], app_ref: str | None) -> None:
     """Run sweeps now, in this order. Exit 1 if one met rows that it could not handle; the others are run all the same."""

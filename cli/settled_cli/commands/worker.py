@@ -5,7 +5,7 @@ import click
 from settled.config import Settings
 from settled.core.text import make_redactor
 from settled.logs import configure_logs
-from settled_cli.invocation import Invocation, Verbs
+from settled_cli.invocation import Invocation, Verbs, app_option
 from settled_cli.opening import load, load_user_app
 from settled_cli.verdict import say
 from settled_worker.main import ready_for_signals, run_worker
@@ -17,7 +17,7 @@ def worker() -> None:
 
 
 @worker.command()
-@click.option("--app", "app_ref", metavar="MODULE:APP", help="Your contracts and handlers. Default: SETTLED_APP, or app in settled.toml.")
+@app_option("Your contracts and handlers. Default: SETTLED_APP, or app in settled.toml.")
 @click.option("--once", is_flag=True, help="Handle what is due, then end.")
 @click.option("--paused", is_flag=True, help="Dispatch nothing: recover and probe only.")
 @click.pass_context
