@@ -116,6 +116,7 @@ class Presence:
             boot_id=born.boot_id,
             pid=born.pid,
             process_started=born.start_ticks or 0,
+            pid_namespace=born.pid_namespace or 0,
             lock_path=str(born.lock_path),
             lock_device=born.lock_dev,
             lock_inode=born.lock_inode,

@@ -30,6 +30,7 @@ _MOUNTS: Final = _PROC / "self/mountinfo"
 _HIDES_OTHERS: Final = frozenset({"2", "invisible"})
 _HIDES_SOME_OWN: Final = frozenset({"4", "ptraceable"})
 _PASSES_MAX: Final = 20
+_FIRST_PID_NAMESPACE: Final = 0xEFFFFFFC  # the kernel's own number for it; whoever is in it is shown the processes of all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Incarnation:
     boot_id: str
     pid: int
     start_ticks: int | None
+    pid_namespace: int | None  # whose processes it and its children are; None where the system does not tell
     lock_path: Path
     lock_dev: int
     lock_inode: int
@@ -69,6 +71,7 @@ class Incarnation:
             boot_id=boot_id or boot_id_short(),
             pid=os.getpid(),
             start_ticks=start_ticks(os.getpid()),
+            pid_namespace=pid_namespace(),
             lock_path=path,
             lock_dev=there.st_dev,
             lock_inode=there.st_ino,
@@ -115,6 +118,14 @@ def start_ticks(pid: int) -> int | None:
         return None
 
 
+def pid_namespace() -> int | None:
+    """Return the number of the PID namespace of this process (a container has its own); None if it cannot be read."""
+    try:
+        return (_PROC / "self/ns/pid").stat().st_ino
+    except OSError:
+        return None
+
+
 def lock_is_free(path: Path, dev: int, inode: int) -> bool | None:
     """Return whether nobody holds the lock of exactly this file; None if it is missing, another one or not readable: no proof."""
     try:
@@ -145,6 +156,15 @@ def remove_lock_file(path: Path, dev: int, inode: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     return True
+
+
+def shows_processes_of(namespace: int | None) -> bool:
+    """Return whether /proc lists here what lives in that PID namespace: it is ours, or we are in the first one.
+
+    The number of one that is gone may be given to a new one. Then nothing lives in the old one any more, and the answer holds.
+    """
+    mine = pid_namespace()
+    return mine is not None and mine in (namespace, _FIRST_PID_NAMESPACE)
 
 
 def marked_processes(incarnation: str, *, uid: int | None = None, started_ticks: int | None = None) -> list[int] | None:

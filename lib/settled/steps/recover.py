@@ -19,7 +19,7 @@ from settled.core.row import Row
 from settled.core.words import FenceBasis, Status
 from settled.doorbell import SUFFIX as BELL
 from settled.execution.cgroup import group_is_empty, remove_group
-from settled.execution.incarnation import RECORDER_SUFFIX, lock_is_free, marked_processes, remove_lock_file
+from settled.execution.incarnation import RECORDER_SUFFIX, lock_is_free, marked_processes, remove_lock_file, shows_processes_of
 from settled.execution.recorder import Phase, Recorder, RecorderUnreadableError
 from settled.shell import Shell
 from settled.steps.readable import readable_case
@@ -160,6 +160,8 @@ def recorder_path(worker: WorkerRow) -> Path:
 
 
 def _marked(worker: WorkerRow, path: Path) -> int | None:
+    if not shows_processes_of(worker.pid_namespace):
+        return None  # it lived in another container, whose processes are not shown to this one
     try:
         owner = path.stat().st_uid
     except OSError:

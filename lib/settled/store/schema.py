@@ -190,6 +190,7 @@ worker = sa.Table(
     _text("boot_id"),
     _big("pid"),
     _big("process_started"),
+    _big("pid_namespace"),
     _text("lock_path"),
     _big("lock_device"),
     _big("lock_inode"),

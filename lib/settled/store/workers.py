@@ -17,13 +17,15 @@ Kind = Literal["worker", "caller", "sweep"]
 
 
 class WorkerFacts(NamedTuple):
-    """What identifies one incarnation. `process_started` is in clock ticks since the boot, 0 where the system does not tell."""
+    """What identifies one incarnation. `process_started` is in clock ticks since the boot; it and `pid_namespace` are 0 where the
+    system does not tell."""
 
     incarnation: str
     kind: Kind
     boot_id: str
     pid: int
     process_started: int
+    pid_namespace: int
     lock_path: str
     lock_device: int
     lock_inode: int
@@ -39,6 +41,7 @@ class WorkerRow(NamedTuple):
     boot_id: str
     pid: int
     process_started: int
+    pid_namespace: int
     lock_path: str
     lock_device: int
     lock_inode: int

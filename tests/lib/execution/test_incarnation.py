@@ -20,7 +20,9 @@ from settled.execution.incarnation import (
     marked,
     marked_processes,
     marks_of,
+    pid_namespace,
     remove_lock_file,
+    shows_processes_of,
     start_ticks,
 )
 from tests.lib.children import Child
@@ -309,6 +311,24 @@ def test_an_environment_that_cannot_be_read_is_no_proof_unless_it_is_older(as_ol
         assert alone.hear() == "[]", "processes of other users must not count"
     with Child(hidden, nobody) as child, Child(looker, nobody, int(child.hear()) + as_older) as observer:
         assert observer.hear() == ("[]" if as_older else "None")
+
+
+CONTAINED = "import os, sys\nos.execvp('unshare', ['unshare', '-pf', '--mount-proc', '--kill-child', sys.executable, '-c', *sys.argv[1:]])"
+LOOKER = """
+import sys
+from settled.execution.incarnation import marked_processes, pid_namespace, shows_processes_of
+print(marked_processes(sys.argv[1]), shows_processes_of(int(sys.argv[2])), shows_processes_of(pid_namespace()), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a PID namespace, as a container has one")
+@pytest.mark.promise("S93", part="a process list of another container shows nothing")
+def test_whoever_looks_from_another_container_is_told_nothing_by_a_process_list_without_the_processes_of_the_owner() -> None:
+    with Child("print('up'); input()", environ={MARK: "outside"}) as alive:
+        alive.hear()
+        assert marked_processes("outside", started_ticks=start_ticks(alive.pid)) == [alive.pid] and shows_processes_of(pid_namespace())
+        with Child(CONTAINED, LOOKER, "outside", pid_namespace()) as looker:
+            assert looker.hear() == "[] False True"
 
 
 @pytest.mark.parametrize(("folder_mode", "file_mode"), [(0o2770, 0o660), (0o700, 0o600), (0o750, 0o600)])

@@ -20,7 +20,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_an_incarnation_lives_until_it_is_known_to_be_over(ledger: Ledger) -> None:
-    facts = WorkerFacts("abc", "worker", "b00t", 4711, 99, "/run/abc.lock", 2049, 77)
+    facts = WorkerFacts("abc", "worker", "b00t", 4711, 99, 4026531836, "/run/abc.lock", 2049, 77)
     with ledger.write() as transaction:
         first = register(transaction, facts, ["send_mail", "capture_payment"], 10)
         second = register(transaction, facts._replace(incarnation="def", kind="caller"), [], 20)
@@ -30,7 +30,7 @@ def test_an_incarnation_lives_until_it_is_known_to_be_over(ledger: Ledger) -> No
         ended(transaction, second, 50)
     with ledger.read() as transaction:
         (alive,) = live(transaction)
-        assert alive[1:10] == facts
+        assert alive[1:11] == facts
         assert (alive.id, alive.contracts, alive.started_us, alive.seen_us, alive.ended_us) == (
             first, ("capture_payment", "send_mail"), 10, 30, None,
         )  # fmt: skip

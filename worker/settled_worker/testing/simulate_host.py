@@ -113,8 +113,8 @@ class Worker:
         """Start it. Raises LedgerUnavailableError where the store cannot be written."""
         shell, self.ledger = self.host.shell()
         born = Incarnation(
-            id=self.name, boot_id=shell.clock.now().boot_id, pid=-1, start_ticks=None, lock_fd=-1, lock_dev=0, lock_inode=0,
-            lock_path=self.ledger.run_directory / f"{self.name}.lock",
+            id=self.name, boot_id=shell.clock.now().boot_id, pid=-1, start_ticks=None, pid_namespace=None,
+            lock_path=self.ledger.run_directory / f"{self.name}.lock", lock_fd=-1, lock_dev=0, lock_inode=0,
         )  # fmt: skip
         self.presence = SimulatedPresence(shell, kind="worker", contracts=tuple(shell.contracts), slots=2 * _SLOTS, incarnation=born)
         self.pump = Pump(shell=shell, me=self.presence.id, slots=self.presence, room=self._room, journal=self)
