@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
@@ -125,6 +125,15 @@ _MESSAGES: Final = {
 }
 
 
+def _fillable(frozen: type[Operation]) -> type[Operation]:
+    """Return a class of the same fields whose instances may become frozen ones: a frozen class guards each field that it sets itself."""
+    return make_dataclass("_Filled", [(one.name, one.type) for one in fields(frozen)], slots=True, kw_only=True, eq=False, repr=False)
+
+
+_Filled: Final = _fillable(Operation)
+_NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 def snapshot(
     row: Row,
     *,
@@ -138,7 +147,7 @@ def snapshot(
     unreadable: str | None = None,
 ) -> Operation:
     """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows, `paused` what is paused."""
-    return Operation(
+    made = _Filled(
         operation_id=row.operation_id,
         contract=row.contract,
         contract_version=row.contract_version,
@@ -169,9 +178,11 @@ def snapshot(
         unreadable=unreadable,
         evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
         attempt_records=() if history is None else tuple(_record(one, row, history) for one in history.attempts),
-        metadata=_read_only({} if metadata_text is None else json.loads(metadata_text)),
+        metadata=_NO_METADATA if metadata_text is None else _read_only(json.loads(metadata_text)),
         mask=mask,
     )
+    made.__class__ = Operation
+    return made
 
 
 @lru_cache(maxsize=64)  # what was just submitted was created, updated and falls due at one time

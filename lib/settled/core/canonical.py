@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 SCHEME: Final = "json1:"
 _SURROGATES: Final = range(0xD800, 0xE000)
+_ALWAYS_RIGHT: Final = frozenset({bool, type(None)})
 _DIGITS_ASKED_FROM_BITS: Final = 2000  # no interpreter's digit limit is below 640, which is 2126 bits
 
 
@@ -56,6 +57,16 @@ def canonical_text(value: object, name: str = "value") -> str:
 def fingerprint(text: str) -> str:
     """Return the fingerprint of a canonical text: the scheme id and SHA-256 in hex."""
     return SCHEME + hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint_bytes(shown: str) -> bytes:
+    """Return a fingerprint as it is stored: the hash alone, for there is one scheme."""
+    return bytes.fromhex(shown.removeprefix(SCHEME))
+
+
+def fingerprint_of(stored: bytes) -> str:
+    """Return a stored fingerprint as it is shown."""
+    return SCHEME + stored.hex()
 
 
 def restrict(value: dict[str, Any], fields: Iterable[str] | None) -> dict[str, Any]:
@@ -121,11 +132,14 @@ def _check_container(value: dict[object, object] | list[object], path: str, abov
         for key, child in value.items():
             if type(key) is not str:
                 raise TypeError(f"{path} has a key of type {type(key).__name__}, {key!r}: keys must be str")
-            _check_text(key, path)
-            _check(child, f"{path}.{key}", above)
+            if not key.isascii():
+                _check_text(key, path)
+            if type(child) not in _ALWAYS_RIGHT and not (type(child) is str and child.isascii()):  # else its path need not be written
+                _check(child, f"{path}.{key}", above)
     else:
         for index, child in enumerate(value):
-            _check(child, f"{path}[{index}]", above)
+            if type(child) not in _ALWAYS_RIGHT:
+                _check(child, f"{path}[{index}]", above)
     above.discard(id(value))
 
 

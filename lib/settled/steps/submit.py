@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, NoReturn
 
 from settled.contract import EffectContract
 from settled.core.canonical import canonical_text, fingerprint, restrict
-from settled.core.errors import OperationConflictError
 from settled.core.evidence import check_caller_map
 from settled.core.fold import Event
 from settled.core.limits import Limits
@@ -16,11 +14,11 @@ from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.terms import seconds_us
 from settled.core.words import EventType, Reason, Status
-from settled.identity import check_identity, derive
+from settled.identity import Copies, check_identity, derive
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
-from settled.store.reads import ARGUMENTS, find_row, read_payload
-from settled.store.requests import Request, Stored, Storing
+from settled.store.reads import ARGUMENTS, read_payload
+from settled.store.requests import Request, Stored, conflict, store_requests
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 from settled.tracing import current_traceparent
@@ -28,8 +26,7 @@ from settled.tracing import current_traceparent
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(NamedTuple):
     """One checked request: everything derived from the arguments, nothing stored yet."""
 
     contract: EffectContract | None
@@ -66,17 +63,18 @@ def check_order(
         raise ValueError(f"the arguments are longer than {limits.arguments_bytes_max} bytes. Nothing was stored. Pass a reference instead.")
     identity = text
     key = reference = None
+    copies = Copies(text)
     if contract is not None:
         _check_type(contract, text)
         identity = _identity_text(contract, text)
-        key = derive(contract.key_function, text, "provider_idempotency_key") if contract.key_function else None
+        key = derive(contract.key_function, copies, "provider_idempotency_key") if contract.key_function else None
         if key is None and contract.terms.key_guaranteed:
             raise ValueError(f"the provider idempotency key of {name!r} is None, but the contract guarantees it. Nothing was stored.")
-        reference = derive(contract.reference_function, text, "provider_reference") if contract.reference_function else None
+        reference = derive(contract.reference_function, copies, "provider_reference") if contract.reference_function else None
     return Order(
         contract=contract,
         name=name,
-        operation_id=_operation_id(contract, text, operation_id),
+        operation_id=_operation_id(contract, copies, operation_id),
         arguments=text,
         fingerprint=fingerprint(identity),
         provider_key=key,
@@ -91,21 +89,21 @@ def check_order(
 
 def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order], now: Moment) -> list[Stored]:
     """Insert or return each order. Raises OperationConflictError with its index; the caller rolls back."""
-    stored, storing = [], Storing(transaction)
-    for index, order in enumerate(orders):
-        try:
-            stored.append(_store(shell, storing, order, now))
-        except OperationConflictError as error:
-            error.index = index
-            raise
-    storing.finish()
+    trace = current_traceparent()
+    requests = [_request(shell, transaction, order, now, trace) for order in orders]
+    stored = store_requests(transaction, requests, now.wall_us)
+    for index, one in enumerate(stored):
+        if one.differs is not None:
+            stored[index] = _same_by_name(shell, transaction, orders[index], one) or _refuse(requests[index], one, index)
+        elif one.created and (orders[index].needs_approval or one.row.provider_reference is not None):
+            stored[index] = one._replace(row=_hold_and_attach(shell, transaction, orders[index], one.row, now))
     return stored
 
 
-def _store(shell: Shell, storing: Storing, order: Order, now: Moment) -> Stored:
-    transaction = storing.transaction
-    terms = None if order.contract is None else order.contract.terms
-    request = Request(
+def _request(shell: Shell, transaction: Transaction, order: Order, now: Moment, trace: str | None) -> Request:
+    contract = order.contract
+    terms = None if contract is None else contract.terms
+    return Request(
         operation_id=order.operation_id,
         contract=order.name,
         contract_version=None if terms is None else terms.version,
@@ -116,33 +114,31 @@ def _store(shell: Shell, storing: Storing, order: Order, now: Moment) -> Stored:
         provider_reference=order.provider_reference,
         derived=terms is not None,
         priority=order.priority,
-        due_us=now.wall_us + order.delay_us,
         deadline_us=deadline_of(shell, order, now),
+        due_us=now.wall_us + order.delay_us,
         terms=None if terms is None else shell.keep_terms(transaction, terms),
         arguments=shell.codec.encode(order.arguments),
         metadata=None if order.metadata is None else shell.codec.encode(order.metadata),
         plain=(order.arguments, order.metadata),
-        trace=current_traceparent(),
+        whole=contract is None or contract.identity_fields is None,
+        trace=trace,
     )
-    try:
-        stored = storing.store(request, now.wall_us)
-    except OperationConflictError as conflict:
-        storing.finish()
-        known = _same_by_name(shell, transaction, order, conflict)
-        if known is None:
-            raise
-        return Stored(known, False)
-    if not stored.created:
-        return stored
-    row = stored.row
-    if order.needs_approval or row.provider_reference is not None:
-        storing.finish()
+
+
+def _hold_and_attach(shell: Shell, transaction: Transaction, order: Order, row: Row, now: Moment) -> Row:
+    """Hold a new row that waits for an approval, and give it the evidence that waits for it; return the row after that."""
     if order.needs_approval:
         held = Event(EventType.HELD, Status.PREPARED, 0, now.wall_us, {"reason": Reason.AWAITING_APPROVAL})
         row = record(transaction, [Move(row, [held])])[0].row or row
     if row.provider_reference is not None:
         row = attach_waiting(shell, transaction, row, now)
-    return stored._replace(row=row)
+    return row
+
+
+def _refuse(request: Request, stored: Stored, index: int) -> NoReturn:
+    error = conflict(request, stored)
+    error.index = index
+    raise error
 
 
 def deadline_of(shell: Shell, order: Order, now: Moment, known_us: int | None = None) -> int | None:
@@ -153,33 +149,34 @@ def deadline_of(shell: Shell, order: Order, now: Moment, known_us: int | None = 
     return deadline_us
 
 
-def _same_by_name(shell: Shell, transaction: Transaction, order: Order, conflict: OperationConflictError) -> Row | None:
+def _same_by_name(shell: Shell, transaction: Transaction, order: Order, found: Stored) -> Stored | None:
     """Return the row of the same request, where one of the two was submitted by name and the other counts some fields only.
 
     A request by name does not know which fields count, so that its fingerprint is over all of them.
     """
-    row = find_row(transaction, order.operation_id)
-    if conflict.differs != "request" or row is None or bool(row.derived) == (order.contract is not None):
+    row = found.row
+    if found.differs != "request" or bool(row.derived) == (order.contract is not None):
         return None
     stored = read_payload(transaction, row.id, ARGUMENTS)
     if stored is None:
         return None
     text = shell.codec.decode(stored)
     if order.contract is None:
-        return row if text == order.arguments else None
+        return Stored(row, False) if text == order.arguments else None
     try:
-        return row if fingerprint(_identity_text(order.contract, text)) == order.fingerprint else None
+        same = fingerprint(_identity_text(order.contract, text)) == order.fingerprint
     except ValueError:  # a listed field is missing there: another request
         return None
+    return Stored(row, False) if same else None
 
 
-def _operation_id(contract: EffectContract | None, text: str, given: str | None) -> str:
+def _operation_id(contract: EffectContract | None, copies: Copies, given: str | None) -> str:
     if given is not None:
         return check_identity(given, "operation_id")
     function = None if contract is None else contract.operation_id_function
     if function is None:
         raise ValueError("operation_id is missing: the contract derives none here, so it must be given. Nothing was stored.")
-    derived = derive(function, text, "operation_id")
+    derived = derive(function, copies, "operation_id")
     if derived is None:
         raise ValueError("operation_id must be a str, not NoneType. Nothing was stored.")
     return derived

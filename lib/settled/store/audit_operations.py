@@ -47,7 +47,7 @@ def audit_one(transaction: Transaction, row_id: int, findings: Findings, module:
         stored = transaction.run(_stored, operation=row_id).fetchall()
         _audit_chain(row, stored, findings)
         if events := _audit_fold(row, stored, findings):
-            for problem in changed_bodies(transaction, row_id, events, decode):
+            for problem in changed_bodies(transaction, row, events, decode):
                 findings.add(problem, row.operation_id)
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import sqlalchemy as sa
 
+from settled.core.canonical import fingerprint_bytes
 from settled.core.errors import SettledError
 from settled.core.fold import Event
+from settled.core.row import Row
 from settled.core.words import EventType
 from settled.store.prepared import named
 from settled.store.reads import ARGUMENTS, METADATA
@@ -23,16 +25,20 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 def body_digest(text: str) -> str:
     """Return SHA-256 of a text, URL-safe base64 without padding."""
-    return b2a_base64(hashlib.sha256(text.encode()).digest(), newline=False).translate(_URL_SAFE).decode().rstrip("=")
+    return _shown(hashlib.sha256(text.encode()).digest())
 
 
-def changed_bodies(transaction: Transaction, row_id: int, events: Sequence[Event], decode: Decode) -> Iterator[str]:
+def _shown(digest: bytes) -> str:
+    return b2a_base64(digest, newline=False).translate(_URL_SAFE, b"=").decode()
+
+
+def changed_bodies(transaction: Transaction, row: Row, events: Sequence[Event], decode: Decode) -> Iterator[str]:
     """Yield what is wrong with the stored texts of one operation.
 
     They are bound as what `decode` makes of them, so that they may be encrypted with another key.
     """
-    known = _digests(events)
-    for part, body in transaction.run(_bodies_of, operation=row_id).fetchall():
+    known = _digests(row, events)
+    for part, body in transaction.run(_bodies_of, operation=row.id).fetchall():
         what = _NAMES.get(part, f"output (event {part})")
         if part not in known:
             yield f"a text that no event names is stored as its {what}"
@@ -49,9 +55,11 @@ def changed_bodies(transaction: Transaction, row_id: int, events: Sequence[Event
 _NAMES = {ARGUMENTS: "arguments", METADATA: "metadata"}
 
 
-def _digests(events: Sequence[Event]) -> dict[int, str]:
+def _digests(row: Row, events: Sequence[Event]) -> dict[int, str]:
+    """Return the digest of each text. Where the submission names none of the arguments, the fingerprint that it binds is theirs."""
     first = events[0].data
-    known = {part: first[name] for part, name in _NAMES.items() if name in first}
+    known = {ARGUMENTS: _shown(fingerprint_bytes(row.fingerprint))}
+    known |= {part: first[name] for part, name in _NAMES.items() if name in first}
     for sequence, happened in enumerate(events, 1):
         if happened.type is not EventType.SUBMITTED and happened.data.get("out"):
             known[happened.data.get("part", sequence)] = happened.data["out"]

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from settled.core.canonical import fingerprint_of
 from settled.core.errors import LedgerStateError
 from settled.core.fold import NO_DATA, Event
 from settled.core.history import History, fold_history
@@ -17,6 +18,7 @@ from settled.store.transaction import Transaction
 
 ROW_COLUMNS: Final = tuple(operation.c[name] for name in Row._fields)
 _STATUS_AT: Final = Row._fields.index("status")
+_FINGERPRINT_AT: Final = Row._fields.index("fingerprint")
 ARGUMENTS: Final = 0
 METADATA: Final = -1
 
@@ -28,6 +30,7 @@ def to_row(values: Sequence[Any]) -> Row:
         made[_STATUS_AT] = Status(made[_STATUS_AT])
     except ValueError:
         raise LedgerStateError(str(values[1]), "status", repr(values[_STATUS_AT])) from None
+    made[_FINGERPRINT_AT] = fingerprint_of(made[_FINGERPRINT_AT])
     made[-1] = bytes(made[-1])
     return Row._make(made)
 

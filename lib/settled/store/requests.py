@@ -4,16 +4,18 @@ No exception and no savepoint for a repeated request, so that a caller's own tra
 """
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from settled.core.canonical import compact_json
+from settled.core.canonical import compact_json, fingerprint_bytes
 from settled.core.errors import Differs, OperationConflictError
 from settled.core.fold import Event
-from settled.core.row import Row
+from settled.core.row import STATE_COLUMNS, Row
 from settled.core.words import EventType, Status
 from settled.store.bodies import body_digest
 from settled.store.prepared import named, upsert
@@ -31,18 +33,21 @@ _FRESH: Final[dict[str, Any]] = {
     "lease_owner": None, "probes_spent": 0, "unknown_since_us": None, "escalate_us": None, "settled_by": None,
     "provider_operation_id": None, "duplicate_suspected": 0, "output_part": None, "error": None,
 }  # fmt: skip
-_GIVEN: Final = tuple(name for name in Row._fields if name not in _FRESH and name != "id")
+_FRESH_STATE: Final = tuple(_FRESH.get(name) for name in STATE_COLUMNS)
+_DUE_AT, _TERMS_AT, _UPDATED_AT, _CHAIN_AT = (STATE_COLUMNS.index(name) for name in ("due_us", "terms", "updated_us", "chain"))
+_GIVEN: Final = tuple(name for name in Row._fields if name not in _FRESH)
 _pick_given: Final = itemgetter(*(Row._fields.index(name) for name in _GIVEN))
+_FINGERPRINT_AT: Final = _GIVEN.index("fingerprint")
 
 
 class Request(NamedTuple):
     """One effect request, ready to be stored. Texts are canonical JSON after the codec; `terms` the stored snapshot.
 
-    `plain` are arguments and metadata before the codec, where that changed them. `trace` is the submitter's traceparent: kept with
-    the first event, and no part of the identity.
+    `plain` are arguments and metadata before the codec, where that changed them. `whole`: the fingerprint is that of all arguments.
+    `trace` is the submitter's traceparent: kept with the first event, and no part of the identity.
     """
 
-    operation_id: str
+    operation_id: str  # from here to `deadline_us` as in the row
     contract: str
     contract_version: str | None
     queue: str
@@ -52,74 +57,115 @@ class Request(NamedTuple):
     provider_reference: str | None
     derived: bool
     priority: int
-    due_us: int
     deadline_us: int | None
+    due_us: int
     terms: int | None
     arguments: str
     metadata: str | None = None
-    hold: str | None = None
     plain: tuple[str, str | None] | None = None
+    whole: bool = False
     trace: str | None = None
 
 
+_IDENTITY_ENDS: Final = Request._fields.index("deadline_us") + 1
+assert Request._fields[:_IDENTITY_ENDS] == Row._fields[1 : _IDENTITY_ENDS + 1]
+
+
 class Stored(NamedTuple):
-    """The row, whether this call made it, and the events by which it did."""
+    """The row, whether this call made it, the events by which it did, and in what the request differs from a row that was there."""
 
     row: Row
     created: bool
     events: tuple[Event, ...] = ()
+    differs: Differs | None = None
+
+
+class _Made(NamedTuple):
+    """A new operation: as it is told, and as it is written."""
+
+    stored: Stored
+    columns: tuple[Any, ...]
+    event: tuple[Any, ...]
+    texts: list[tuple[int, int, str]]
 
 
 def store_request(transaction: Transaction, request: Request, at_us: int) -> Stored:
     """Insert or return. Raises OperationConflictError where the ID belongs to another request; nothing is changed then."""
-    storing = Storing(transaction)
-    stored = storing.store(request, at_us)
-    storing.finish()
+    stored = store_requests(transaction, [request], at_us)[0]
+    if stored.differs is not None:
+        raise conflict(request, stored)
     return stored
 
 
-class Storing:
-    """Requests of one transaction. Each row is inserted by itself, for its key; events and texts of all of them together, by `finish`."""
+def store_requests(transaction: Transaction, requests: Sequence[Request], at_us: int) -> list[Stored]:
+    """Insert or return each, in their order: all rows by one statement, then their events and their texts.
 
-    def __init__(self, transaction: Transaction) -> None:
-        self.transaction = transaction
-        self._events: list[tuple[Any, ...]] = []
-        self._payloads: list[tuple[Any, ...]] = []
+    Where a row was there already, in the ledger or by an earlier request of these, it is returned, and `differs` says whether
+    it is of the same request. Keys are given here: whoever writes to a ledger writes alone.
+    """
+    cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
+    seal_id = sealing.open(cursor, statements)
+    next_id = 1 + (transaction.run(_last_id).fetchone()[0] or 0)
+    made = [_make(next_id + place, request, at_us, seal_id) for place, request in enumerate(requests)]
+    inserted = statements[_insert_operation].run_rows(cursor, _GIVEN, [one.columns for one in made])
+    stored = [one.stored for one in made]
+    if inserted < len(made):
+        stored = [_as_it_is(transaction, one, request) for one, request in zip(stored, requests, strict=True)]
+        made = [one for one, known in zip(made, stored, strict=True) if known.created]
+    if made:
+        statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [one.event for one in made])
+        statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, [text for one in made for text in one.texts])
+        sealing.add([one.stored.row.chain for one in made], at_us)
+    for contract, count in Counter([one.stored.row.contract for one in made]).items():
+        sealing.count(contract, Status.PREPARED.value, count)
+    return stored
 
-    def store(self, request: Request, at_us: int) -> Stored:
-        """As `store_request`; its events and texts are to be found after `finish`."""
-        transaction = self.transaction
-        seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
-        happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
-        events, chain = event_rows(0, request.operation_id, 0, GENESIS, [happened], seal_id)
-        row = _new_row(request, at_us, chain)
-        inserting = transaction.statements[_insert_operation]
-        inserting.run_rows(transaction.cursor, _GIVEN, [_pick_given(row)])
-        found = transaction.cursor.fetchone()
-        if found is None:
-            return Stored(_existing(transaction, request), False)
-        row = Row._make((int(found[0]), *row[1:]))
-        self._events.append((row.id, *events[0][1:]))
-        self._payloads.append((row.id, ARGUMENTS, request.arguments))
-        if request.metadata is not None:
-            self._payloads.append((row.id, METADATA, request.metadata))
-        transaction.sealing.add([chain], at_us)
-        transaction.sealing.count(row.contract, row.status._value_, 1)
-        return Stored(row, True, (happened,))
 
-    def finish(self) -> None:
-        """Write what is still to be written: before anything of it is read, and before the end."""
-        statements, cursor = self.transaction.statements, self.transaction.cursor
-        if self._events:
-            statements[insert_event].run_rows(cursor, EVENT_COLUMNS, self._events)
-            statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, self._payloads)
-        self._events, self._payloads = [], []
+def conflict(request: Request, stored: Stored) -> OperationConflictError:
+    """Return the error that says in what a request differs from the row under its ID."""
+    assert stored.differs is not None
+    return OperationConflictError(
+        request.operation_id,
+        stored.differs,
+        existing_fingerprint=stored.row.fingerprint,
+        requested_fingerprint=request.fingerprint,
+    )
+
+
+def _make(row_id: int, request: Request, at_us: int, seal_id: int) -> _Made:
+    happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
+    events, chain = event_rows(row_id, request.operation_id, 0, GENESIS, [happened], seal_id)
+    row = _new_row(row_id, request, at_us, chain)
+    columns = list(_pick_given(row))
+    columns[_FINGERPRINT_AT] = fingerprint_bytes(request.fingerprint)
+    texts = [(row_id, ARGUMENTS, request.arguments)]
+    if request.metadata is not None:
+        texts.append((row_id, METADATA, request.metadata))
+    return _Made(Stored(row, True, (happened,)), tuple(columns), events[0], texts)
+
+
+def _new_row(row_id: int, request: Request, at_us: int, chain: bytes) -> Row:
+    state: list[Any] = [*_FRESH_STATE]
+    state[_DUE_AT], state[_TERMS_AT], state[_UPDATED_AT], state[_CHAIN_AT] = request.due_us, request.terms, at_us, chain
+    return Row._make((row_id, *request[:_IDENTITY_ENDS], at_us, *state))
+
+
+def _as_it_is(transaction: Transaction, new: Stored, request: Request) -> Stored:
+    """Return what is stored under the ID of a request: its own new row, or the one that was there before."""
+    row = find_row(transaction, request.operation_id)
+    assert row is not None
+    return new if row.id == new.row.id else Stored(row, False, differs=difference(row, request))
 
 
 def _submission(request: Request) -> dict[str, str]:
-    """Return what the first event binds: the identity, and the texts as they were before the codec, so that a key may change."""
+    """Return what the first event binds: the identity, and the texts as they were before the codec, so that a key may change.
+
+    A fingerprint of all arguments is their digest, and a part of the identity: they are bound by it then.
+    """
     arguments, metadata = request.plain or (request.arguments, request.metadata)
-    facts = {"request": identity_digest(request), "arguments": body_digest(arguments)}
+    facts = {"request": identity_digest(request)}
+    if not (request.whole and request.derived):
+        facts["arguments"] = body_digest(arguments)
     if metadata is not None:
         facts["metadata"] = body_digest(metadata)
     if request.trace is not None:
@@ -142,7 +188,7 @@ def identity_digest(request: Request | Row) -> str:
         request.priority,
         request.deadline_us,
     ]
-    return hashlib.sha256(compact_json(facts).encode()).hexdigest()[:32]
+    return body_digest(compact_json(facts))
 
 
 def difference(row: Row, request: Request) -> Differs | None:
@@ -160,48 +206,15 @@ def difference(row: Row, request: Request) -> Differs | None:
     return "provider reference" if row.provider_reference != request.provider_reference else None
 
 
-def _existing(transaction: Transaction, request: Request) -> Row:
-    row = find_row(transaction, request.operation_id)
-    assert row is not None
-    differs = difference(row, request)
-    if differs is not None:
-        raise OperationConflictError(
-            request.operation_id,
-            differs,
-            existing_fingerprint=row.fingerprint,
-            requested_fingerprint=request.fingerprint,
-        )
-    return row
-
-
-def _new_row(request: Request, at_us: int, chain: bytes) -> Row:
-    return Row(
-        id=0,
-        operation_id=request.operation_id,
-        contract=request.contract,
-        contract_version=request.contract_version,
-        queue=request.queue,
-        risk=request.risk,
-        fingerprint=request.fingerprint,
-        provider_key=request.provider_key,
-        provider_reference=request.provider_reference,
-        derived=int(request.derived),
-        priority=request.priority,
-        deadline_us=request.deadline_us,
-        created_us=at_us,
-        due_us=request.due_us,
-        terms=request.terms,
-        updated_us=at_us,
-        chain=chain,
-        **_FRESH,
-    )
+def _last_id() -> sa.ClauseElement:
+    return sa.select(sa.func.max(operation.c.id))
 
 
 def _insert_operation(dialect: Dialect) -> sa.ClauseElement:
     values: dict[str, Any] = {name: named(name) for name in _GIVEN}
     values |= {name: sa.literal_column(_literal(value)) for name, value in _FRESH.items()}
     added = upsert(operation, dialect).values(values)
-    return added.on_conflict_do_nothing(index_elements=[operation.c.operation_id]).returning(operation.c.id)
+    return added.on_conflict_do_nothing(index_elements=[operation.c.operation_id])
 
 
 def _literal(value: Status | int | None) -> str:
@@ -213,7 +226,8 @@ def _literal(value: Status | int | None) -> str:
 
 def set_derived(transaction: Transaction, row_id: int, facts: dict[str, Any], deadline_us: int | None = None) -> None:
     """Fill in the identity columns of a row that was submitted by name, beside its event `derived`."""
-    transaction.run(_fill_in, row_id=row_id, new_deadline_us=deadline_us, **{f"new_{name}": value for name, value in facts.items()})
+    stored = facts | {"fingerprint": fingerprint_bytes(facts["fingerprint"]), "deadline_us": deadline_us}
+    transaction.run(_fill_in, row_id=row_id, **{f"new_{name}": value for name, value in stored.items()})
 
 
 def _fill_in() -> sa.ClauseElement:

@@ -50,7 +50,7 @@ operation = sa.Table(
     _text("contract_version", nullable=True),
     _text("queue"),
     _text("risk"),
-    _text("fingerprint"),
+    sa.Column("fingerprint", sa.LargeBinary(), nullable=False),
     _text("provider_key", nullable=True),
     _text("provider_reference", nullable=True),
     _big("derived"),

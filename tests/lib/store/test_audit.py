@@ -1,5 +1,6 @@
 """The audit finds what was changed behind the ledger's back, and nothing where all is as recorded."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from settled.core.canonical import fingerprint
 from settled.core.fold import Event
 from settled.core.words import EventType, Status
 from settled.store import pauses
@@ -17,7 +19,20 @@ from settled.store.ledger import Ledger
 from settled.store.notes import note_adoption
 from settled.store.requests import identity_digest, set_derived
 from settled.store.writer import Move, record
-from tests.lib.store.ledgers import NOW_US, another_program, dispatched, moved, new_ledger, run_python, settle, submit, tampered, timed_out
+from tests.lib.store.ledgers import (
+    NOW_US,
+    a_request,
+    another_program,
+    dispatched,
+    moved,
+    new_ledger,
+    rows,
+    run_python,
+    settle,
+    submit,
+    tampered,
+    timed_out,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "audit.md"
 
@@ -197,7 +212,7 @@ def test_a_cut_tail_is_found_against_a_head_that_was_kept_elsewhere(tmp_path: Pa
         "escalate_us = NULL",
         "provider_key = 'other'",
         "provider_reference = NULL",
-        "fingerprint = 'json1:11'",
+        "fingerprint = x'11'",
         "contract_version = '2'",
         "operation_id = 'op-z'",
         "duplicate_suspected = 1",
@@ -231,6 +246,22 @@ def test_a_changed_text_is_found_and_a_purged_one_is_no_finding(tmp_path: Path, 
     assert verify(purged) == []
     planted = tampered(purged, "INSERT INTO payload VALUES (2, 7, '{}')")
     assert [found.problem for found in verify(planted)] == ["a text that no event names is stored as its output (event 7)"]
+
+
+OTHER_TEXT = "UPDATE payload SET body = '{}' WHERE operation = 2"
+OTHER_FINGERPRINT = f"UPDATE operation SET fingerprint = x'{hashlib.sha256(b'{}').hexdigest()}' WHERE id = 2"
+
+
+@pytest.mark.parametrize("changes", [(OTHER_TEXT,), (OTHER_FINGERPRINT,), (OTHER_TEXT, OTHER_FINGERPRINT)])
+def test_arguments_that_their_fingerprint_alone_binds_cannot_change_either(tmp_path: Path, changes: tuple[str, ...]) -> None:
+    made = new_ledger(tmp_path)
+    submit(made, "op-a", "op-b", "op-c", fingerprint=fingerprint(a_request().arguments), whole=True)
+    assert ["arguments" in row[0] for row in rows(made, "SELECT data FROM event")] == [False] * 3
+    assert verify(made) == []
+    found = {(one.operation_id, one.problem.partition(" (")[0]) for one in verify(tampered(made, *changes))}
+    text = ("op-b", "the stored text of its arguments is not the one that was recorded")
+    identity = ("op-b", "its identity")
+    assert found == ({text, identity} if changes == (OTHER_FINGERPRINT,) else {identity} if len(changes) == 2 else {text})
 
 
 def test_a_request_by_name_is_bound_to_what_was_derived_later(tmp_path: Path) -> None:

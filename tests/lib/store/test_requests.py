@@ -9,7 +9,7 @@ from settled.core.errors import OperationConflictError
 from settled.store.audit import verify
 from settled.store.ledger import Ledger
 from settled.store.reads import read_payload
-from settled.store.requests import store_request
+from settled.store.requests import store_request, store_requests
 from tests.lib.children import Child
 from tests.lib.store.ledgers import NOW_US, a_request, new_ledger, rows, settle, submit
 
@@ -51,6 +51,24 @@ def test_another_request_under_the_same_id_is_refused(ledger: Ledger, changes: d
         assert (caught.value.existing_fingerprint, caught.value.requested_fingerprint) == ("json1:00", "json1:11")
     assert rows(ledger, "SELECT operation_id FROM operation") == [["op-1"]]
     assert rows(ledger, "SELECT count(*) FROM event") == [[1]]
+
+
+def test_in_a_batch_what_is_known_is_returned_and_what_differs_is_told_and_the_others_are_stored(ledger: Ledger) -> None:
+    (known,) = submit(ledger, "op-2")
+    wanted = ["op-1", "op-2", "op-3", "op-1", "op-3"]
+    changes = [{}, {}, {"metadata": '{"run":"7"}'}, {"fingerprint": "json1:11"}, {}]
+    with ledger.write() as transaction:
+        batch = [a_request(one, **change) for one, change in zip(wanted, changes, strict=True)]
+        stored = store_requests(transaction, batch, NOW_US + 9)
+    assert [one.row.operation_id for one in stored] == wanted
+    assert [one.created for one in stored] == [True, False, True, False, False]
+    assert [one.differs for one in stored] == [None, None, None, "request", None]
+    assert stored[1].row == known
+    assert stored[4].row == stored[2].row
+    assert len({one.row.id for one in stored}) == 3
+    assert rows(ledger, "SELECT count(*) FROM event") == rows(ledger, "SELECT count(*) FROM operation") == [[3]]
+    assert rows(ledger, "SELECT count(*) FROM payload") == [[4]]
+    assert verify(ledger) == []
 
 
 def test_a_request_by_name_is_no_conflict_with_the_same_one_from_its_contract(ledger: Ledger) -> None:

@@ -18,7 +18,7 @@ from settled.store.requests import Request, store_request
 ledger = Ledger(sys.argv[1], monotonic_us=lambda: time.monotonic_ns() // 1000)
 def submit(name, count):
     for number in range(count):
-        request = Request(f"{name}-{number}", "c", "1", "default", "high", "json1:0", None, None, True, 0, 1, None, None, "{}")
+        request = Request(f"{name}-{number}", "c", "1", "default", "high", "json1:00", None, None, True, 0, None, 1, None, "{}")
         with ledger.write() as transaction:
             store_request(transaction, request, 1)
 def mine():
@@ -72,7 +72,7 @@ def hold():
     with ledger.write() as transaction:
         for number in range(400):
             body = "x" * 20_000
-            request = Request(f"held-{number}", "c", "1", "default", "high", "json1:0", None, None, True, 0, 1, None, None, body)
+            request = Request(f"held-{number}", "c", "1", "default", "high", "json1:00", None, None, True, 0, None, 1, None, body)
             store_request(transaction, request, 1)
         inside.set()
         go.wait()
@@ -133,7 +133,7 @@ print("ready", flush=True)
 import select
 while not select.select([sys.stdin], [], [], 0.002)[0]:  # without any pause a reader may starve: in this journal mode both cannot be in
     with ledger.write() as transaction:
-        row = Request(f"w-{count}", "c", "1", "default", "high", "json1:0", None, None, True, 0, 1, None, None, "{}")
+        row = Request(f"w-{count}", "c", "1", "default", "high", "json1:00", None, None, True, 0, None, 1, None, "{}")
         store_request(transaction, row, 1)
     count += 1
 print(count, flush=True)

@@ -100,7 +100,7 @@ def test_one_that_is_refused_leaves_nothing_and_disturbs_nobody(ledger: Ledger) 
     def stores_twice(transaction: Transaction) -> None:
         row = store_request(transaction, a_request("half"), NOW_US).row
         record(transaction, [Move(row, [Event(EventType.CANCELLED, Status.CANCELLED, 0, NOW_US, {})])])
-        store_request(transaction, a_request("taken", fingerprint="json1:other"), NOW_US)
+        store_request(transaction, a_request("taken", fingerprint="json1:11"), NOW_US)
 
     crowd = Crowd(ledger, storing("first"))
     good, bad = [crowd.write(storing("one"))], crowd.write(stores_twice)
@@ -178,7 +178,7 @@ def test_one_that_is_refused_for_what_its_neighbour_stored_is_not_told_so_where_
     crowd = Crowd(ledger, storing("first"))
     others = [crowd.write(storing("same"))]
     eventually(lambda: len(ledger.together._waiting) == 1)
-    others.append(crowd.write(storing("same", fingerprint="json1:other")))
+    others.append(crowd.write(storing("same", fingerprint="json1:11")))
     eventually(lambda: len(ledger.together._waiting) == 2)
     others.append(crowd.write(full))
     crowd.release(waiting=3)
