@@ -40,7 +40,7 @@ _children: "list[subprocess.Popen[bytes]]" = []
 
 
 def run_child(code: str, **options: Any) -> "subprocess.Popen[bytes]":
-    environ = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'lib'}:{ROOT / 'worker'}"}
     environ.pop("PYTHONUNBUFFERED", None)
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     _children.append(subprocess.Popen([sys.executable, "-c", code], env=environ, start_new_session=True, **streams))
@@ -124,6 +124,33 @@ def test_what_other_libraries_say_comes_out_in_the_same_form(read: Read) -> None
     first, second = read()
     assert (first["logger"], first["level"], first["text"]) == ("a.library", "warning", "lost one of 2")
     assert (second["logger"], second["event"], second["invoice"]) == ("a.handler", "sent", 1)
+
+
+def test_what_a_program_binds_by_structlogs_context_variables_is_on_every_line(read: Read) -> None:
+    with structlog.contextvars.bound_contextvars(request="r-1"):
+        get_log("settled.app", slots=3).bind(more=1).unbind("slots").info("inside")
+    get_log("settled.app", slots=3).try_unbind("slots", "none").new(only=1).info("outside")
+    inside, outside = read()
+    assert (inside["request"], inside["more"], "slots" in inside) == ("r-1", 1, False)
+    assert (outside["only"], "request" in outside, "slots" in outside) == (1, False, False)
+    with pytest.raises(KeyError):
+        get_log("settled.app").unbind("none")
+
+
+LOADED = "print([name for name in ('structlog', 'rich') if name in sys.modules])"
+IMPORTS = {
+    "a program that submits": ("from settled import App, EffectContract", []),
+    "a worker": ("import settled_worker.worker", ["structlog"]),
+    "a host that uses structlog's console": ("import structlog; import settled_worker.worker", ["structlog", "rich"]),
+}
+
+
+@pytest.mark.parametrize("program", IMPORTS)
+def test_nothing_is_imported_for_lines_that_nobody_writes(program: str) -> None:
+    imports, expected = IMPORTS[program]
+    child = run_child(f"import sys\n{imports}\n{LOADED}\nimport rich.console")
+    out, said = child.communicate(timeout=30)
+    assert (child.returncode, out.decode().strip()) == (0, str(expected)), said.decode()
 
 
 # Fields that cannot be shown

@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from settled.config.cron import check_cron
 from settled.config.endpoint import HttpSettings, MetricsSettings
@@ -180,10 +179,10 @@ class PeopleSettings(Section):
         return _reference(value, "MODULE:FUNCTION, for example shop.people:who_acts")
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything that can be set. Built from values only: what is read from where is `load_settings`' business."""
 
-    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix="SETTLED_", env_nested_delimiter="__")
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     database: str | None = None
     """A path or a URL. None: ./settled.db"""
@@ -217,14 +216,3 @@ class Settings(BaseSettings):
     @classmethod
     def _app_is_a_reference(cls, value: str | None) -> str | None:
         return _reference(value, "MODULE:APP, for example shop.effects:app")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)

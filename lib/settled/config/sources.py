@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
-from pydantic_settings import EnvSettingsSource, SettingsError
 
 from settled.config.settings import Settings
 from settled.core.errors import ConfigurationError
@@ -60,8 +59,12 @@ def from_environment(environ: Mapping[str, str]) -> Source:
     """Read the SETTLED_* variables; `__` stands between the names of a path. Raises ConfigurationError for a misspelt one."""
     given = {name: value for name, value in environ.items() if name.startswith(PREFIX) and name not in RESERVED_VARIABLES}
     refuse_misspelt(given)
+    if not given:
+        return Source("the environment", {})
+    from settled.config.environment import Environment, SettingsError  # slow to import, and most hosts set nothing this way
+
     try:
-        return Source("the environment", _Environment(given)(), tuple(given))
+        return Source("the environment", Environment(Settings, given, PREFIX, DELIMITER)(), tuple(given))
     except SettingsError as error:
         variable = next((name for name in given if f'"{name.removeprefix(PREFIX).lower()}"' in str(error)), "a SETTLED_* variable")
         raise ConfigurationError(f"{variable} is not the JSON that this setting needs. Nothing was started.") from None
@@ -122,14 +125,3 @@ def has(values: Any, path: Names) -> bool:
             return False
         values = values[name]
     return True
-
-
-class _Environment(EnvSettingsSource):
-    """pydantic-settings' reading of the environment, of a given one."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
-        super().__init__(Settings)
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return {name.lower(): value for name, value in self._given.items()}

@@ -12,10 +12,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, TextIO
 
-import structlog
-
 from settled.core.errors import ConfigurationError
 from settled.core.text import safe_repr
+from settled.logs.bound import Bound, import_structlog, is_left_out, merge_context_variables, stamp
 from settled.logs.plain import NAME_MAX, JsonValue, Redact, error_fields, plain_fields
 from settled.logs.render import LINE_BYTES_MAX, Render, fit, render_console, render_json
 from settled.logs.sink import Sink
@@ -85,7 +84,7 @@ class Lines:
         return self._sink.lost
 
 
-class Log(structlog.BoundLoggerBase):
+class Log(Bound):
     """A logger with bound fields: `log.info("operation.quarantined", operation_id=…, reason=…)`. No call of it raises an Exception."""
 
     def debug(self, event: object, /, *args: object, **fields: object) -> None:
@@ -142,12 +141,12 @@ class Log(structlog.BoundLoggerBase):
             logger = str(self._logger)
             if not output.takes(number, logger):
                 return
-            _, shown = self._process_event(_NAMES.get(number, "info"), _formatted(event, args), fields)
-            output.write(number, logger, dict(shown))
-        except structlog.DropEvent:  # no Exception: a processor left the line out on purpose, and nothing is lost
-            return
+            output.write(number, logger, self._processed(_NAMES.get(number, "info"), _formatted(event, args), fields))
         except Exception:  # noqa: BLE001 - the work that logs is worth more than its line
             output.count_lost()
+        except BaseException as error:
+            if not is_left_out(error):
+                raise
 
 
 def get_log(name: str, **fields: object) -> Log:
@@ -178,7 +177,7 @@ def configure_logs(
         render = functools.partial(render_console, colors=terminal and not os.environ.get("NO_COLOR"))
     global _output
     _output = Lines(Sink(stream), render, LEVELS[level], redact)
-    structlog.configure(
+    import_structlog().configure(
         processors=list(_PROCESSORS),
         wrapper_class=Log,
         context_class=dict,
@@ -245,8 +244,5 @@ def _structlog_name(*args: object) -> str:
     return str(args[0]) if args else "structlog"
 
 
-_PROCESSORS: Final = (
-    structlog.contextvars.merge_contextvars,
-    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-)
+_PROCESSORS: Final = (merge_context_variables, stamp)
 _output: Output = HostLogging()

@@ -14,7 +14,8 @@ from settled.clock import SystemClock
 from settled.config.endpoint import HttpSettings, MetricsSettings
 from settled.core.errors import ConfigurationError
 from settled.core.limits import Limits
-from settled_worker.watching.endpoint import Answer, Endpoint, plain
+from settled_worker.watching.answer import Answer, plain
+from settled_worker.watching.endpoint import Endpoint
 from tests.conftest import eventually
 from tests.worker.watching.asking import connect, drain, free_port, get, say, sock
 

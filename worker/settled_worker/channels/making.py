@@ -10,10 +10,8 @@ from settled.core.text import safe_str
 from settled.logs import get_log
 from settled_worker.channels.command import Command
 from settled_worker.channels.deadline import verifying_context
-from settled_worker.channels.mail import Mail
 from settled_worker.channels.message import Channel, DeliveryFailedError, Message
 from settled_worker.channels.secrets import read_secret
-from settled_worker.channels.webhook import Webhook, signing_key
 
 log = get_log("settled.escalation")
 
@@ -37,10 +35,14 @@ def make_channel(settings: AnyChannel, *, environ: Mapping[str, str], clock: Clo
 
     match settings:
         case WebhookChannel():
+            from settled_worker.channels.webhook import Webhook  # here and below: what speaks HTTP or SMTP is imported where it is used
+
             return Webhook(settings=settings, environ=environ, wall_us=wall_us, monotonic_us=clock.monotonic_us)
         case CommandChannel():
             return Command(settings=settings, environ=environ, monotonic_us=clock.monotonic_us)
         case EmailChannel():
+            from settled_worker.channels.mail import Mail
+
             return Mail(settings=settings, environ=environ, monotonic_us=clock.monotonic_us)
         case LogChannel():
             return Log()
@@ -56,6 +58,8 @@ def trouble_with(settings: AnyChannel, environ: Mapping[str, str]) -> str | None
     checks: list[Callable[[], object]] = []
     match settings:
         case WebhookChannel():
+            from settled_worker.channels.webhook import signing_key
+
             checks = [lambda: signing_key(_secret(settings.secret, environ)), lambda: verifying_context(settings.ca_file)]
         case CommandChannel():
             path = Path(settings.command[0])

@@ -11,10 +11,9 @@ import socket
 import socketserver
 import stat
 import threading
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from settled.clock import Clock
 from settled.config.endpoint import TcpPlace, UnixPlace, parse_listen
@@ -23,6 +22,7 @@ from settled.core.limits import Limits
 from settled.core.moment import SECOND_US
 from settled.execution.leftovers import OUR_THREADS
 from settled.logs import get_log
+from settled_worker.watching.answer import PLAIN, Answer, Pages
 
 log = get_log("settled.worker")
 _SOCKET_MODE: Final = 0o660
@@ -31,17 +31,6 @@ _LOOK_SECONDS: Final = 0.25
 _TOO_MANY_SECONDS: Final = 0.05  # how long nobody is let in after somebody was turned away
 _AGAIN_SECONDS: Final = 5.0
 _END_SECONDS: Final = 2.0
-
-
-class Answer(NamedTuple):
-    """What is sent back."""
-
-    code: int
-    content_type: str
-    body: bytes
-
-
-Pages = Mapping[str, Callable[[], Answer]]
 
 
 class Endpoint:
@@ -258,9 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         page = self.server.pages.get(path)
         if path == "/too-long":
-            answer = Answer(431, _PLAIN, b"the head of the request is too long\n")
+            answer = Answer(431, PLAIN, b"the head of the request is too long\n")
         elif page is None:
-            answer = Answer(404, _PLAIN, f"there are {' '.join(sorted(self.server.pages))}\n".encode())
+            answer = Answer(404, PLAIN, f"there are {' '.join(sorted(self.server.pages))}\n".encode())
         else:
             answer = page()
         self.send_response(answer.code)
@@ -276,11 +265,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing: what a client sends is no event of ours."""
-
-
-_PLAIN: Final = "text/plain; charset=utf-8"
-
-
-def plain(good: bool, text: str) -> Answer:
-    """Return the answer to a yes-or-no question: 200 or 503, and one sentence."""
-    return Answer(200 if good else 503, _PLAIN, f"{text}\n".encode())

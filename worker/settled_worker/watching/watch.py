@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from settled.config.settings import Settings
 from settled.core.fold import Event
@@ -10,12 +11,15 @@ from settled.execution.job import Job, Report
 from settled.store.reads import read_trace
 from settled.tracing import attempt_spans
 from settled_worker.journal import log_moves
+from settled_worker.watching.answer import Answer, Pages, plain
 from settled_worker.watching.counting import Contracts, Counting
-from settled_worker.watching.endpoint import Answer, Endpoint, Pages, plain
 from settled_worker.watching.exposing import CONTENT_TYPE, Exposition, check_extra
 from settled_worker.watching.reading import read_gauges
 from settled_worker.watching.signs import Held, Signs
 from settled_worker.watching.textfile import Textfile
+
+if TYPE_CHECKING:
+    from settled_worker.watching.endpoint import Endpoint
 
 _HELD_SECONDS = 1.0
 
@@ -79,7 +83,9 @@ class Watch:
             found = {row: read_trace(transaction, row) for row in rows}
         return {row: trace for row, trace in found.items() if trace is not None}
 
-    def _endpoint(self, listen: str, pages: Pages) -> Endpoint:
+    def _endpoint(self, listen: str, pages: Pages) -> "Endpoint":
+        from settled_worker.watching.endpoint import Endpoint  # a server and its libraries, for the few that listen
+
         return Endpoint(listen, pages, self.signs.clock, self.signs.ledger.limits)
 
 
