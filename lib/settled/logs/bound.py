@@ -6,11 +6,14 @@ on every line.
 
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from settled.clock import wall_us
 
 Fields = dict[str, Any]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bound:
@@ -63,7 +66,7 @@ def merge_context_variables(logger: object, method: str, fields: Fields) -> Fiel
 
 def stamp(logger: object, method: str, fields: Fields) -> Fields:
     """Add the time, ISO 8601 in UTC."""
-    fields["time"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    fields["time"] = (_EPOCH + timedelta(microseconds=wall_us())).isoformat().replace("+00:00", "Z")
     return fields
 
 
