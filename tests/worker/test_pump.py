@@ -34,6 +34,25 @@ def test_a_step_claims_and_the_next_one_records_the_return(app: App, clock: Virt
     assert story(app, one) == ["submitted", "dispatched", "returned"]
 
 
+@pytest.mark.promise("S43")
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_return_is_late_evidence_once_its_attempt_was_given_up_whether_it_says_so_or_not(
+    app: App, clock: VirtualClock, hand: MakeHand, retried: bool
+) -> None:
+    declare(app, **(K if retried else {"outcome_probe": lambda arguments: ProbeResult.unknown()}))
+    (one,) = submit(app, 1)
+    worker = hand()
+    job = worker.start()
+    worker.step(timed_out(job, clock.now()))
+    if retried:
+        clock.advance(60)
+        assert worker.start().attempt == 2
+    worker.step(returned(job, clock.now(), {"id": "ch_1"}))
+    assert story(app, one)[-1] == "late_return"
+    assert app.get(one).status is (Status.DISPATCHED if retried else Status.CONFIRMED)
+    assert audit.verify(app.ledger) == [] and not worker.pump.owes
+
+
 def drive(folder: Path) -> list[list[Any]]:
     """Run one fixed story with a bit of everything in a fresh ledger; return all events."""
     clock = VirtualClock()

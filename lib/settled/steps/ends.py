@@ -79,10 +79,12 @@ def facts_of(case: Case, ended: Ended) -> EndFacts:
 
 def _move(shell: Shell, transaction: Transaction, ended: Ended, now: Moment) -> Move | None:
     """Decide by the row as the claim left it: a plain return needs no reading, the guard tells whether it was plain."""
-    report = ended.report
+    report, row = ended.report, ended.row
     if report.late or report.end is not JobEnd.RETURNED or report.postcondition is False:
         return None
-    return _decided(shell, shell.plain_case(transaction, ended.row, now), ended)
+    if row.status is not Status.DISPATCHED or row.attempt != report.job.attempt:  # given up before, whatever the report says of itself
+        return None
+    return _decided(shell, shell.plain_case(transaction, row, now), ended)
 
 
 def _readable_again(shell: Shell, transaction: Transaction, ended: Ended, now: Moment, refused: Exception | None) -> Settled:
