@@ -161,7 +161,7 @@ class FakeProvider:
                 return None, False
             if not plan.commits:
                 return None, False
-            effect = self._commit(request, reference, key, plan.commits, keeps_key=plan.keeps_key)
+            effect = self._commit(request, reference, key, plan.commits, self._now_us(), keeps_key=plan.keeps_key)
             return effect, effect.request != request
 
     def _answer(self, armed: Armed, effect: Committed | None, conflict: bool) -> dict[str, Any]:
@@ -183,29 +183,29 @@ class FakeProvider:
         assert effect is not None
         return effect.shown()
 
-    def _commit(self, request: str, reference: str, key: str | None, times: int, *, keeps_key: bool = True) -> Committed:
+    def _commit(self, request: str, reference: str, key: str | None, times: int, at_us: int, *, keeps_key: bool = True) -> Committed:
         """Commit, or find what the key has committed. `times` above 1 is a provider that breaks its own rule."""
-        now_us = self._now_us()
         if self.idempotent and key is not None and times == 1:
             known = self._keys.get(key)
-            if known is not None and (self._window_us is None or now_us - known[1] <= self._window_us):
+            if known is not None and (self._window_us is None or at_us - known[1] <= self._window_us):
                 return known[0]
         for _ in range(times):
-            effect = Committed(f"fx_{len(self._effects) + 1:06d}", reference, request, key, now_us)
+            effect = Committed(f"fx_{len(self._effects) + 1:06d}", reference, request, key, at_us)
             if self._on_commit is not None:
                 self._on_commit(effect)
             self._effects.append(effect)
         if key is not None and keeps_key:
-            self._keys[key] = (effect, now_us)
+            self._keys[key] = (effect, at_us)
         self._moved.notify_all()
         return effect
 
     def _bring_due(self) -> None:
+        """Let late commits happen, each at its own time and not at that of whoever asks."""
         now_us = self._now_us()
         due = [one for one in self._pending if one.due_us <= now_us]
         self._pending = [one for one in self._pending if one.due_us > now_us]
         for one in sorted(due):
-            self._commit(one.request, one.reference, one.key, one.plan_commits, keeps_key=one.keeps_key)
+            self._commit(one.request, one.reference, one.key, one.plan_commits, one.due_us, keeps_key=one.keeps_key)
 
     # ------------------------------------------------------------------ what a probe calls
 

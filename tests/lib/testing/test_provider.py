@@ -138,6 +138,20 @@ def test_every_way_to_be_wrong_about_it_is_its_own_and_only_the_fence_proves_an_
     assert late.in_flight(REFERENCE) == 0 and late.count() == 1
 
 
+def test_a_late_commit_happens_at_its_time_however_late_somebody_asks(clock: VirtualClock) -> None:
+    late = FakeProvider(idempotent=True, key_window=10.0, clock=clock)
+    started_us = clock.now().boot_us
+    late.fail_next(Fault.COMMIT_LATE, seconds=5)
+    with pytest.raises(AnswerLost):
+        pay(late, "key-1")
+    clock.advance(30)
+    assert late.effects[0].at_us == started_us + 5_000_000
+    late.fail_reads(ReadFault.STALE, seconds=20)
+    assert len(late.find(REFERENCE).found) == 1  # it is older than the lag
+    late.create(REQUEST, reference=REFERENCE, idempotency_key="key-1")
+    assert late.count() == 2  # its key was forgotten ten seconds after the commit, and not after the question
+
+
 def test_a_late_commit_is_undecided_until_its_time_and_then_there(provider: FakeProvider, clock: VirtualClock) -> None:
     provider.fail_next(Fault.COMMIT_LATE, seconds=5)
     with pytest.raises(AnswerLost):
