@@ -43,8 +43,6 @@ def decide_deadline(case: Case) -> tuple[Event, ...]:
     """Decide for a prepared row whose deadline is over, held or not: what was never sent is cancelled, the rest is unknown."""
     if case.row.status is not Status.PREPARED or not deadline_passed(case):
         return ()
-    if case.row.reason == Reason.EVIDENCE_BEFORE_DISPATCH:
-        return (quarantine(case, Reason.CONFLICTING_EVIDENCE),)
     if case.row.open_attempts == 0:
         return (_expired(case),)
     data = {"reason": Reason.DEADLINE, "due": case.now.wall_us, "boot": case.boot}
@@ -74,5 +72,5 @@ def _dispatched(case: Case, worker: int, terms_id: int) -> Event:
 
 def _expired(case: Case) -> Event:
     if case.row.reason == Reason.EVIDENCE_BEFORE_DISPATCH:  # FAILED would be false: something says that it happened
-        return quarantine(case, Reason.CONFLICTING_EVIDENCE, {"boot": case.boot})
+        return quarantine(case, Reason.CONFLICTING_EVIDENCE)
     return case.event(EventType.EXPIRED, Status.CANCELLED, data={"boot": case.boot})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from settled.core.canonical import compact_json, parse_strict_json
 from settled.core.case import Case
 from settled.core.decide_claim import decide_claim
 from settled.core.decide_end import End, EndFacts, decide_end
@@ -19,7 +20,7 @@ from settled.core.history import EMPTY
 from settled.core.moment import SECOND_US, Moment
 from settled.core.row import Row
 from settled.core.terms import Terms
-from settled.core.words import EventType, FenceBasis, Status
+from settled.core.words import EventType, FenceBasis, Reason, Status
 
 HOUR, DAY = 3600, 86_400
 START_US = 1_800_000_000 * SECOND_US
@@ -79,9 +80,11 @@ class Life:
         return replace(self._case, now=self.now, current=self.current, stored=self.stored, **self.case_changes)
 
     def happen(self, events: Iterable[Event]) -> list[EventType]:
-        """Fold `events` into the life and return their types."""
+        """Fold `events` into the life and return their types. Fails the test where one lacks a fact that others count on."""
         happened = list(events)
-        self._case = self.case.after(happened)
+        for event in happened:
+            before, self._case = self.case, self.case.after([event])
+            check_facts(before, self._case, event)
         self.row = self._case.row
         self.events += happened
         return [event.type for event in happened]
@@ -99,6 +102,7 @@ class Life:
         claim = decide_claim(self.case, 7, number)
         assert claim.dispatches, claim
         self.happen(claim.events)
+        assert (self.row.lease_owner, self.row.terms, self.row.attempt) == (7, number, self.case.history.attempts[-1].number)
         return self
 
     def end(self, end: End, fence: FenceBasis | None = None, **facts: Any) -> list[EventType]:
@@ -107,7 +111,9 @@ class Life:
 
     def late(self, number: int, end: End, **facts: Any) -> list[EventType]:
         """Let an end arrive after its attempt was given up."""
-        return self.happen(decide_late(self.case, number, EndFacts(end=end, **facts)))
+        events = decide_late(self.case, number, EndFacts(end=end, **facts))
+        assert all(event.attempt == number for event in events if event.type is not EventType.QUARANTINED), events
+        return self.happen(events)
 
     def probe(self, result: ProbeResult, **facts: Any) -> list[EventType]:
         """Let a probe answer that was started now."""
@@ -119,6 +125,32 @@ class Life:
         data: Mapping[str, Any] = {"boot": self.case.boot, "due": self.now.wall_us, "unknown_age_max": age, "news": True}
         self.happen([self.case.event(EventType.RESTORED, Status.OUTCOME_UNKNOWN, attempt=self.row.attempt + 1, data=data)])
         return self
+
+
+UNDATED = (EventType.QUARANTINED, EventType.HELD, EventType.RELEASED, EventType.APPROVED, EventType.DERIVED)
+WITH_A_REASON = (EventType.QUARANTINED, EventType.HELD, EventType.RETRY_WITHDRAWN)
+
+MERGED_BEHIND = (EventType.REJECTED, EventType.NOT_SENT, EventType.NEVER_ENTERED)  # behind evidence_merged, whose version is enough
+BASES = ("rejected_retryable", "not_sent", "terminal_absence", "key_guarantee", "operator")
+
+
+def check_facts(before: Case, afterwards: Case, event: Event) -> None:
+    """Fail unless an event says when it happened, when its row is looked at again, and why it stopped, and a person will be told."""
+    after, data = afterwards.row, parse_strict_json(compact_json(event.data)) if event.data else {}
+    if event.type not in UNDATED:
+        boot_us, boot_id = data["boot"]
+        assert boot_id and (event.type is EventType.FENCED or [boot_us, boot_id] == before.boot), event
+    if event.type in WITH_A_REASON:
+        assert Reason(data["reason"]) and (event.type is not EventType.RETRY_WITHDRAWN or not after.reason), event
+    if after.open_attempts != before.row.open_attempts and event.type not in MERGED_BEHIND:
+        assert after.version > before.row.version, f"{event}: a person who saw the row before must look again"
+    if after.status is Status.PREPARED is not before.row.status:
+        attempt = afterwards.history.attempt(event.attempt)
+        assert attempt is None or attempt.basis in BASES, event
+    if after.status in (Status.PREPARED, Status.OUTCOME_UNKNOWN) and after.reason != Reason.KEPT_UNKNOWN:
+        assert type(after.due_us) is int, event
+    if after.status is Status.OUTCOME_UNKNOWN and after.reason != Reason.KEPT_UNKNOWN:
+        assert type(after.escalate_us) is int, event
 
 
 def dispatched(current: Terms, **row: Any) -> Life:

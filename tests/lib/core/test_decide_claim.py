@@ -62,6 +62,7 @@ def test_a_claim_inside_the_window_says_until_when_the_handler_may_be_entered() 
     life = retrying(guaranteed(window=HOUR, key_margin=300))
     decided = decide_claim(life.case, 7, 1)
     assert decided.dispatches
+    assert (decided.events[0].data["worker"], decided.events[0].data["terms"]) == (7, 1)
     assert decided.enter_by_boot_us == at(HOUR - 333).boot_us
 
 
@@ -192,6 +193,7 @@ def test_a_deadline_ends_a_row_that_nobody_claims_held_or_not(reason: Reason | N
     assert decide_deadline(life.wait(9).case) == ()
     assert life.happen(decide_deadline(life.wait(1).case)) == kinds
     assert life.row.status is status
+    assert life.row.reason == (Reason.CONFLICTING_EVIDENCE if status is Status.QUARANTINED else None)
     assert decide_deadline(life.case) == ()
 
 
@@ -200,4 +202,5 @@ def test_a_deadline_takes_a_waiting_retry_back_to_unknown_without_a_claim() -> N
     life = Life(guaranteed(), row=prepared_row(deadline_us=at(100).wall_us)).dispatch().wait(60)
     life.end(End.TIMED_OUT, GONE)
     assert life.happen(decide_deadline(life.wait(40).case)) == [E.RETRY_WITHDRAWN, E.QUARANTINED]
+    assert life.events[-2].data["reason"] == Reason.DEADLINE
     assert (life.row.reason, life.row.open_attempts) == (Reason.DEADLINE_SPENT, 1)

@@ -185,6 +185,7 @@ def test_a_kept_confirmation_is_merged_first_and_the_end_moves_nothing(end: End,
     assert row.version >= version + 1
     assert row.error is None  # a confirmed operation has none
     assert row.open_attempts == len(life.case.history.open_attempts)
+    assert life.events[-2].data["source"] == "late_return"
 
 
 @pytest.mark.promise("S103", "D42")

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from settled.core.decide_end import End
+from settled.core.decide_operator import decide_cancel
 from settled.core.evidence import ProbeResult
 from settled.core.fold import Event
+from settled.core.moment import SECOND_US
 from settled.core.words import EventType as E
 from settled.core.words import FenceBasis, Reason, Status, Weakness
 from tests.lib.core.builders import DAY, DIGEST, HOUR, Life, absent, at, committed, dispatched, guaranteed, terms, unknown
@@ -116,13 +118,33 @@ def test_only_a_person_leaves_a_contradiction() -> None:
 @pytest.mark.promise("D41", "S06")
 def test_what_contradicts_a_settled_outcome_brings_it_back_to_a_person() -> None:
     cancelled = Life(terms())
-    cancelled.happen([cancelled.case.event(E.CANCELLED, Status.CANCELLED)])
+    cancelled.happen(decide_cancel(cancelled.case, "ana", "changed my mind", "root"))
     cancelled.probe(committed(), source="webhook")
     assert where(cancelled) == CONFLICT
     confirmed = probed()
     confirmed.probe(committed())
-    confirmed.probe(absent())
+    version = confirmed.row.version
+    assert confirmed.probe(absent()) == [E.PROBE_UNKNOWN, E.QUARANTINED]
     assert where(confirmed) == CONFLICT
+    noted = confirmed.events[-2].data
+    assert (noted["absence_observed"], noted["answer"], confirmed.row.version) == (True, "not_committed", version + 2)
+
+
+@pytest.mark.promise("D41")
+@pytest.mark.parametrize("status", [Status.OUTCOME_UNKNOWN, Status.CONFIRMED])
+def test_a_notice_that_it_is_absent_does_not_say_when_it_was_read_and_closes_nothing(status: Status) -> None:
+    life = probed(max_attempts=3)
+    if status is Status.CONFIRMED:
+        life.probe(committed())
+    due = life.row.due_us
+    kinds = life.wait(1).probe(absent(), source="webhook")
+    noted = next(event for event in life.events if event.data.get("source") == "webhook")
+    assert (noted.type, noted.data["absence_observed"]) == (E.PROBE_UNKNOWN, True)
+    if status is Status.CONFIRMED:  # it may be older than what it denies, and still a person should look
+        assert kinds == [E.PROBE_UNKNOWN, E.QUARANTINED]
+        return
+    assert (kinds, noted.data["why"]) == ([E.PROBE_UNKNOWN], Weakness.UNDATED)
+    assert (life.row.status, life.row.open_attempts, life.row.probes_spent, life.row.due_us) == (status, 1, 0, due)
     too_weak = probed(network_drain=HOUR)
     too_weak.probe(committed())
     too_weak.probe(absent())
@@ -177,7 +199,7 @@ def test_pending_waits_even_under_a_guarantee_and_spends_no_budget() -> None:
     for _ in range(3):
         assert life.probe(ProbeResult.pending()) == [E.PROBE_PENDING]
         waits.append(last(life).data["due"] - life.now.wall_us)
-    assert waits == sorted(set(waits))
+    assert [wait / SECOND_US for wait in waits] == [2, 4, 8]
     assert (life.row.status, life.row.attempt, life.row.probes_spent) == (Status.OUTCOME_UNKNOWN, 1, 0)
 
 
@@ -196,7 +218,7 @@ def test_a_spent_probe_budget_ends_automatic_work_after_growing_waits() -> None:
     for _ in range(5):
         life.probe(ProbeResult.unknown())
         waits += [event.data["due"] - life.now.wall_us for event in life.events[-2:] if event.type is E.PROBE_UNKNOWN][-1:]
-    assert waits == sorted(set(waits))
+    assert [wait / SECOND_US for wait in waits] == [2, 4, 8, 16, 32]
     assert where(life) == (Status.QUARANTINED, Reason.PROBE_BUDGET_SPENT)
 
 

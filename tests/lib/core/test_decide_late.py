@@ -7,9 +7,10 @@ import pytest
 from settled.core.decide_end import End
 from settled.core.decide_evidence import decide_fence
 from settled.core.evidence import ProbeResult
+from settled.core.moment import SECOND_US
 from settled.core.words import EventType as E
 from settled.core.words import FenceBasis, Reason, Status
-from tests.lib.core.builders import DIGEST, Life, at, committed, dispatched, guaranteed, terms, unknown
+from tests.lib.core.builders import DIGEST, Life, absent, at, committed, dispatched, guaranteed, terms, unknown
 
 GONE = FenceBasis.PROCESS_KILLED
 CONFLICT = (Status.QUARANTINED, Reason.CONFLICTING_EVIDENCE)
@@ -63,6 +64,35 @@ def test_a_late_rejection_of_the_last_open_attempt_is_decided_like_a_rejection(
     assert (life.row.status, life.row.open_attempts, life.row.unfenced) == (status, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("end", "facts", "kept", "closed_by"),
+    [
+        (End.REJECTED, {"error": "declined"}, {"retryable": False, "error": "declined"}, "rejected"),
+        (End.REJECTED, {"error": "", "retryable": True}, {"retryable": True, "basis": "rejected_retryable"}, "rejected"),
+        (End.NOT_SENT, {}, {"retryable": False, "not_sent": True, "basis": "rejected_retryable"}, "not_sent"),
+    ],
+)
+def test_a_late_rejection_keeps_what_was_told_and_when_the_next_attempt_is_due(
+    end: End, facts: dict[str, Any], kept: dict[str, Any], closed_by: str
+) -> None:
+    life = probed(max_attempts=3)
+    life.late(1, end, **facts)
+    due = {"due": life.now.wall_us + SECOND_US} if "basis" in kept else {}
+    assert dict(life.events[-1].data) == {"boot": life.case.boot, "closes": True, **kept, **due}
+    assert life.case.history.attempts[0].closed_by == closed_by
+
+
+@pytest.mark.promise("D41")
+def test_a_late_rejection_leaves_a_contradiction_to_a_person() -> None:
+    life = probed()
+    life.probe(committed())
+    life.wait(1).probe(absent())
+    version = life.row.version
+    assert (where(life), life.row.open_attempts) == (CONFLICT, 1)
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]
+    assert (where(life), life.row.open_attempts, life.row.version) == (CONFLICT, 1, version)
+
+
 @pytest.mark.promise("S105")
 def test_a_late_rejection_moves_nothing_while_another_attempt_is_open() -> None:
     life = unknown(guaranteed(has_probe=True)).wait(1)
@@ -103,24 +133,54 @@ def test_a_late_retryable_rejection_of_a_kept_unknown_settles() -> None:
 def test_a_late_rejection_contradicts_a_confirmation_when_no_other_attempt_can_have_brought_it() -> None:
     confirmed = probed()
     confirmed.late(1, End.RETURNED)
-    confirmed.late(1, End.REJECTED)
+    confirmed.late(1, End.REJECTED, error="declined")
     assert where(confirmed) == CONFLICT
+    version = confirmed.row.version
+    assert confirmed.late(1, End.REJECTED, error="declined") == [E.LATE_REJECTED]  # told twice
+    assert (confirmed.events[-1].data["error"], confirmed.row.version) == ("declined", version)
 
     closed_later = unknown(guaranteed(has_probe=True)).wait(1)
     closed_later.probe(ProbeResult.unknown())
     closed_later.wait(2).dispatch().end(End.REJECTED, FenceBasis.RETURNED)
     closed_later.probe(committed())
     assert closed_later.row.status is Status.CONFIRMED
+    assert closed_later.late(2, End.REJECTED, retryable=True) == [E.LATE_REJECTED]  # closed before: it denies nothing
+    assert (closed_later.events[-1].data["retryable"], closed_later.row.status) == (True, Status.CONFIRMED)
     closed_later.late(1, End.REJECTED)  # now both attempts were refused, and yet it is there
     assert where(closed_later) == CONFLICT
+
+
+@pytest.mark.promise("S105")
+def test_a_late_rejection_leaves_a_confirmation_alone_while_another_attempt_can_have_brought_it() -> None:
+    life = unknown(guaranteed(has_probe=True)).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.TIMED_OUT, GONE)
+    life.probe(committed())
+    assert life.late(2, End.REJECTED) == [E.LATE_REJECTED]
+    assert (life.row.status, life.row.open_attempts) == (Status.CONFIRMED, 1)
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED, E.QUARANTINED]
+    assert (where(life), life.row.open_attempts) == (CONFLICT, 0)
 
 
 @pytest.mark.promise("S102")
 def test_a_late_rejection_does_not_close_an_attempt_that_returned() -> None:
     life = dispatched(terms(has_probe=True, confirm_on="probe"))
     life.end(End.RETURNED, FenceBasis.RETURNED)
-    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED, E.QUARANTINED]
-    assert (where(life), life.row.open_attempts) == (CONFLICT, 1)
+    version = life.row.version
+    assert life.late(1, End.REJECTED, error="declined") == [E.LATE_REJECTED, E.QUARANTINED]
+    assert (where(life), life.row.open_attempts, life.row.version) == (CONFLICT, 1, version + 2)
+    assert life.events[-2].data["error"] == "declined"
+
+
+@pytest.mark.promise("S102")
+def test_of_two_attempts_the_one_that_returned_is_not_closed_by_its_late_rejection() -> None:
+    life = unknown(guaranteed(has_probe=True, isolation="thread"), fence=None).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch()
+    life.late(1, End.RETURNED, postcondition=False)
+    version = life.row.version
+    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]  # attempt 2 is under way: it moves nothing
+    assert (life.row.status, life.row.open_attempts, life.row.version) == (Status.DISPATCHED, 2, version + 1)
 
 
 def test_a_late_end_of_an_attempt_that_nobody_knows_is_dropped() -> None:
@@ -148,3 +208,5 @@ def test_a_fence_of_one_attempt_says_nothing_about_another() -> None:
     life.wait(2).dispatch().end(End.RAISED, FenceBasis.RAISED)
     assert [attempt.fence for attempt in life.case.history.attempts] == [None, "raised"]
     assert life.row.unfenced == 1
+    life.happen(decide_fence(life.case, 1, FenceBasis.PROCESS_GONE, at(9)))
+    assert [attempt.fence for attempt in life.case.history.attempts] == ["process_gone", "raised"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from settled.core.case import Case
+from settled.core.decide_claim import decide_claim
 from settled.core.decide_end import End
 from settled.core.decide_operator import (
     Decision,
@@ -86,15 +87,74 @@ def test_probes_that_bring_nothing_leave_the_version_that_a_person_saw() -> None
     assert life.happen(reject(life.case, seen)) == [E.OPERATOR_REJECTED]
 
 
-def test_a_decision_keeps_who_decided_why_and_what_was_seen() -> None:
-    life = unknown(terms()).wait(1)
-    said = decision(life, os_user="root")
-    life.happen(confirm(life.case, said))
-    facts = life.events[-1].data
-    assert {name: facts[name] for name in ("actor", "reason_given", "evidence_reference", "seen_version", "os_user")} == {
-        "actor": "ana", "reason_given": "looked it up", "evidence_reference": "INC-7",
-        "seen_version": said.expected_version, "os_user": "root",
-    }  # fmt: skip
+WHO = {"actor": "ana", "reason_given": "looked it up", "os_user": "root", "principal": "uid:0"}
+SEEN = {"evidence_reference": "INC-7", "seen_version": 3}
+SURE = {"assert_nothing_can_arrive": True}
+
+
+@pytest.mark.parametrize(
+    ("decide", "kept"),
+    [
+        (lambda case, said: confirm(case, said), SEEN),
+        (lambda case, said: confirm(case, said, DIGEST, "pay-1"), {**SEEN, "out": DIGEST, "id": "pay-1"}),
+        (lambda case, said: reject(case, said, True), {**SEEN, **SURE}),
+        (lambda case, said: authorize(case, said, True, True),
+         {**SEEN, **SURE, "accept_second_effect": True, "basis": "operator", "due": at(1).wall_us}),
+    ],
+    ids=["confirm", "confirm with its result", "reject", "authorize-retry"],
+)  # fmt: skip
+def test_a_decision_keeps_who_decided_why_and_what_was_seen(decide: Callable[[Case, Decision], Events], kept: dict[str, Any]) -> None:
+    life = unknown(terms(has_probe=True)).wait(1)
+    said = decision(life, os_user="root", principal="uid:0")
+    assert said.expected_version == SEEN["seen_version"]
+    life.happen(decide(life.case, said))
+    assert dict(life.events[-1].data) == {**WHO, **kept, "boot": life.case.boot}
+
+
+@pytest.mark.parametrize("ask", [decide_cancel, decide_stop_request])
+def test_calling_off_and_stopping_keep_who_asked_and_why(ask: Callable[..., Events]) -> None:
+    life = Life(terms()) if ask is decide_cancel else dispatched(terms())
+    life.happen(ask(life.case, "ana", "looked it up", "root", "uid:0"))
+    assert dict(life.events[-1].data) == {**WHO, "boot": life.case.boot}
+    life.now = at(0)
+    nobody = Life(terms()) if ask is decide_cancel else dispatched(terms())
+    assert ask(nobody.case, "ana", "looked it up", "root")[0].data["principal"] == ""
+
+
+STARTED = ("cancel", "its handler has been started", "To stop the handler: settled op stop invoice:INV-1042:capture")
+NEVER_SENT = ("cancel", "only what was never sent can be called off", "")
+MAY_RUN = "attempt 1 may still run (it has no fence), so that its effect can still arrive"
+ASSERT_IT = "Wait, or assert it: --assert-nothing-can-arrive"
+
+
+@pytest.mark.promise("S134", "D47")
+@pytest.mark.parametrize(
+    ("ask", "status", "wanted", "why", "then"),
+    [
+        (lambda case: decide_cancel(case, "ana", "why", "root"), Status.DISPATCHED, *STARTED),
+        (lambda case: decide_cancel(case, "ana", "why", "root"), Status.OUTCOME_UNKNOWN, *NEVER_SENT),
+        (lambda case: decide_stop_request(case, "ana", "why", "root"), Status.OUTCOME_UNKNOWN, "stop", "no handler is running", ""),
+        (lambda case: reject(case, seen(case)), Status.OUTCOME_UNKNOWN, "reject", MAY_RUN, ASSERT_IT),
+        (lambda case: authorize(case, seen(case)), Status.OUTCOME_UNKNOWN, "authorize-retry", MAY_RUN, ASSERT_IT),
+    ],
+    ids=["cancel what runs", "cancel what is unknown", "stop what has ended", "reject what may run", "repeat what may run"],
+)
+def test_a_refusal_says_what_was_refused_why_and_what_to_do(
+    ask: Callable[[Case], Events], status: Status, wanted: str, why: str, then: str
+) -> None:
+    life = dispatched(terms(isolation="thread", has_probe=True))
+    if status is Status.OUTCOME_UNKNOWN:
+        life.end(End.TIMED_OUT)
+    with pytest.raises(TransitionRefusedError) as refused:
+        ask(life.case)
+    assert (refused.value.operation_id, refused.value.status, refused.value.wanted, refused.value.why) == (
+        "invoice:INV-1042:capture", status, wanted, why,
+    )  # fmt: skip
+    assert str(refused.value).endswith(f"Nothing was changed. {then or 'See: settled op explain invoice:INV-1042:capture'}")
+
+
+def seen(case: Case) -> Decision:
+    return Decision(actor="ana", reason="why", evidence_reference="INC-7", expected_version=case.row.version)
 
 
 def test_confirm_keeps_output_and_id_never_waits_and_closes_nothing() -> None:
@@ -202,7 +262,7 @@ def test_each_open_attempt_is_waited_for(verb: str) -> None:
     assert life.row.status is Status.PREPARED
     life.current = terms(has_key=True, network_drain=120)
     life.wait(1)
-    life.happen([life.case.event(E.RETRY_WITHDRAWN, Status.OUTCOME_UNKNOWN, data={"reason": Reason.KEY_WINDOW})])
+    assert life.happen(decide_claim(life.case, 7, 1).events) == [E.RETRY_WITHDRAWN, E.QUARANTINED]
     with pytest.raises(TransitionRefusedError, match="attempt 2"):
         WAITING[verb](life.case, decision(life))
     life.now = at(271)
@@ -228,7 +288,7 @@ def test_nothing_else_can_be_called_off(status: Status) -> None:
 def test_a_waiting_retry_with_an_open_attempt_cannot_be_called_off() -> None:
     life = unknown(guaranteed())
     assert (life.row.status, life.row.open_attempts) == (Status.PREPARED, 1)
-    with pytest.raises(TransitionRefusedError, match="may have taken effect"):
+    with pytest.raises(TransitionRefusedError, match=r"cancel is refused, an earlier attempt may have taken effect\. Nothing"):
         decide_cancel(life.case, "ana", "changed my mind", "root")
 
 
@@ -238,6 +298,7 @@ def test_calling_off_what_evidence_says_has_happened_goes_to_a_person() -> None:
     life.probe(committed(), source="webhook")
     life.happen(decide_cancel(life.case, "ana", "changed my mind", "root"))
     assert (life.row.status, life.row.reason) == (Status.QUARANTINED, Reason.CONFLICTING_EVIDENCE)
+    assert (life.events[-1].data["actor"], life.events[-1].data["reason_given"]) == ("ana", "changed my mind")
     life.happen(reject(life.case, decision(life)))
     assert life.row.status is Status.REJECTED
 

@@ -223,3 +223,28 @@ def test_an_answer_survives_the_way_to_another_process(answer: ProbeResult) -> N
 def test_what_another_process_says_is_taken_only_if_it_is_an_answer(data: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         ProbeResult.from_json(data)
+
+
+def test_a_probe_that_failed_keeps_the_class_of_its_error() -> None:
+    assert ProbeResult.failed("TimeoutError").error_class == "TimeoutError"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ([], "not a probe answer"),
+        ({"status": "unknown", "confirmed": True}, "not a probe answer"),
+        ({}, "'' is not a valid ProbeStatus"),
+        ({"status": "committed", "output_text": '{"a":"\\ud800"}'}, "output"),
+        ({"status": "unknown", "evidence_text": '{"a":"\\ud800"}'}, "evidence"),
+        ({"status": "unknown", "evidence_text": "[]"}, "evidence must be a map"),
+    ],
+)
+def test_what_is_no_answer_is_refused_by_what_is_wrong_with_it(data: Any, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{says}"):
+        ProbeResult.from_json(data)
+
+
+def test_an_answer_with_every_field_can_be_read() -> None:
+    every = {name: getattr(ANSWERS[5], name) for name in ProbeResult.__slots__}
+    assert ProbeResult.from_json(every) == ANSWERS[5]
