@@ -22,7 +22,7 @@ from settled.doorbell import ring_all
 from settled.effect import Effect
 from settled.operation import Operation, at
 from settled.shell import Shell
-from settled.steps import attend, awaiting, notice, pausing, propose, resolve, show
+from settled.steps import attend, awaiting, notice, pausing, persons, propose, resolve, show
 from settled.steps.awaiting import Waiting
 from settled.steps.submit import Order, check_order, store_orders
 from settled.store.creation import create_ledger
@@ -383,7 +383,7 @@ class App:
         asked, text = resolve.wanted(
             self.shell,
             verb,
-            resolve.decision_of(self.shell, actor, reason, evidence_reference, expected_version),
+            persons.decision_of(self.shell, actor, reason, evidence_reference, expected_version),
             output=output,
             provider_operation_id=provider_operation_id,
             nothing_can_arrive=assert_nothing_can_arrive,
@@ -498,7 +498,7 @@ class App:
     # ------------------------------------------------------------------ within
 
     def _resolved(self, operation_id: str, verb: Verb, said: tuple[Any, Any, Any, Any], **facts: Any) -> Operation:
-        asked, text = resolve.wanted(self.shell, verb, resolve.decision_of(self.shell, *said), **facts)
+        asked, text = resolve.wanted(self.shell, verb, persons.decision_of(self.shell, *said), **facts)
         resolve.resolve(self.shell, operation_id, asked, text)
         if verb == "authorize-retry":
             self._ring()

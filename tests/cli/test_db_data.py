@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from settled import App, OperationConflictError, ProbeResult, ResultUnavailableError, Status, TransitionRefusedError
-from settled.steps.resolve import os_user
+from settled.steps.persons import os_user
 from settled.steps.restore import restore
 from settled.store import audit
 from settled.store.ledger import Ledger

@@ -1,7 +1,9 @@
 """Two persons where settings ask for them, an approval for one request only, and who acts as the system or the host says it."""
 
+import json
 import os
 import pwd
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,59 @@ def test_nobody_decides_where_the_host_knows_nobody(bench: Bench, host: Sessions
     assert told.value.exit_code == 4
     assert bench.app.get(OPERATION_ID).version == op.version
     assert App(bench.folder / "settled.db", authenticator=lambda: "cleo").shell.authenticator is not None
+
+
+def copied_bench(bench: Bench, host: Sessions) -> App:
+    """The bench's ledger at another place, with one operation that is unsettled."""
+    bench.app.submit(bench.effect(lambda: "done"), ARGUMENTS)
+    bench.app.backup(bench.folder / "backup.db")
+    bench.app.close()
+    (bench.folder / "copy").mkdir()
+    shutil.copy(bench.folder / "settled.db", bench.folder / "copy" / "settled.db")
+    return App(bench.folder / "copy" / "settled.db", authenticator=host)
+
+
+@pytest.mark.promise("P50", part="pause and resume, adopt and restore: who the host says it is")
+def test_whoever_pauses_resumes_adopts_or_restores_is_who_the_host_says(bench: Bench, host: Sessions) -> None:
+    copy = copied_bench(bench, host)
+    copy.adopt(reason="a new disk")
+    assert json.loads(copy.ledger.meta["adoption:1"])["principal"] == "ana@bank"
+    assert copy.events(OPERATION_ID)[-1].data["principal"] == "ana@bank"
+    assert copy.pause(actor="ana", reason="INC-7").principal == "ana@bank"
+    host.user = "bo@bank"
+    assert copy.pause(actor="ana", reason="INC-7").principal == "bo@bank"  # another person, whatever name is typed
+    lifted = copy.resume(actor="ana", reason="over")
+    assert [(one.principal, one.resumed_principal) for one in lifted] == [("ana@bank", "bo@bank"), ("bo@bank", "bo@bank")]
+    assert copy.pauses(lifted=True, limit=2) == lifted[::-1]
+    copy.restore(bench.folder / "backup.db", reason="a drill")
+    assert json.loads(copy.ledger.meta["restoration:1"])["principal"] == "bo@bank"
+    assert copy.events(OPERATION_ID)[-1].data["principal"] == "bo@bank"
+    copy.ledger.path.unlink()
+    copy.close()
+    copy.restore(bench.folder / "backup.db", reason="it was gone")
+    assert verify(copy.ledger) == []
+    copy.close()
+
+
+@pytest.mark.promise("P50", part="pause and resume, adopt and restore: nobody where the host knows nobody")
+def test_nobody_pauses_resumes_adopts_or_restores_where_the_host_knows_nobody(bench: Bench, host: Sessions) -> None:
+    copy = copied_bench(bench, host)
+    host.user = ""
+    with pytest.raises(NotAuthenticatedError):
+        copy.adopt(reason="a new disk")
+    with pytest.raises(NotAuthenticatedError):
+        copy.restore(bench.folder / "backup.db", reason="a drill")
+    with pytest.raises(NotAuthenticatedError):
+        copy.pause(actor="ana", reason="INC-7")
+    assert (len(copy.events(OPERATION_ID)), copy.pauses(), bool(copy.ledger.misplaced)) == (1, [], True)
+    host.user = "ana@bank"
+    copy.adopt(reason="a new disk")
+    copy.pause(actor="ana", reason="INC-7")
+    host.user = ""
+    with pytest.raises(NotAuthenticatedError):
+        copy.resume(actor="ana", reason="over")
+    assert len(copy.pauses()) == 1
+    copy.close()
 
 
 @pytest.mark.promise("P50", part="who the system says it is, whatever the environment says")

@@ -135,7 +135,9 @@ class Ledger:
 
     def restore(self, state: int, attempts_known: int) -> Moved:
         return self._memo(
-            state, ("restore", attempts_known), lambda case: self._after(case, decide_restored(case, "copied", "ana", attempts_known))
+            state,
+            ("restore", attempts_known),
+            lambda case: self._after(case, decide_restored(case, "copied", "ana", "os:ana", attempts_known)),
         )
 
     def decide(self, state: int, verb: str, *, asserts: bool = False, stale: bool = False) -> Moved | None:

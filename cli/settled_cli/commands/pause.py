@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from settled.steps.pausing import Pause
-from settled.steps.resolve import os_user
+from settled.steps.persons import os_user
 from settled_cli.asking import required
 from settled_cli.invocation import Invocation, Leaf, usage_errors
 from settled_cli.opening import open_app

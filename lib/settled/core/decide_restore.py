@@ -8,7 +8,7 @@ from settled.core.words import EventType, Reason, Status
 _UNSETTLED = (Status.PREPARED, Status.DISPATCHED, Status.OUTCOME_UNKNOWN, Status.QUARANTINED)
 
 
-def decide_restored(case: Case, reason: str, actor: str, highest_attempt: int = 0) -> tuple[Event, ...]:
+def decide_restored(case: Case, reason: str, os_user: str, principal: str, highest_attempt: int = 0) -> tuple[Event, ...]:
     """Count one more open attempt without any fence, numbered above every one that is known; none for a settled operation.
 
     `highest_attempt` is the highest number that a flight recorder knows. A contradiction stays one: only a person leaves it.
@@ -18,7 +18,8 @@ def decide_restored(case: Case, reason: str, actor: str, highest_attempt: int = 
         return ()
     data = {
         "reason_given": reason,
-        "os_user": actor,
+        "os_user": os_user,
+        "principal": principal,
         "due": case.now.wall_us,
         "boot": case.boot,
         "unknown_age_max": case.terms.unknown_age_max_us,

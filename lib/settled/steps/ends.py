@@ -19,7 +19,7 @@ from settled.core.words import Status
 from settled.execution.job import End as JobEnd
 from settled.execution.job import Report
 from settled.shell import Shell
-from settled.steps.outputs import digest
+from settled.store.bodies import body_digest
 from settled.store.reads import read_row
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, Recorded, record
@@ -68,7 +68,7 @@ def facts_of(case: Case, ended: Ended) -> EndFacts:
         end=End(report.end),
         fence=report.fence,
         postcondition=report.postcondition,
-        output_digest=None if output is None else digest(output),
+        output_digest=None if output is None else body_digest(output),
         provider_operation_id=report.provider_operation_id,
         error=error,
         retryable=report.retryable,

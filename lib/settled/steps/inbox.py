@@ -8,8 +8,8 @@ from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.shell import Shell
 from settled.steps.masks import without_sensitive
-from settled.steps.outputs import digest
 from settled.steps.readable import readable_text
+from settled.store.bodies import body_digest
 from settled.store.inbox import take
 from settled.store.reads import inbox_of
 from settled.store.transaction import Transaction
@@ -37,7 +37,7 @@ def note_evidence(
     """Record a provider's notice about one operation, judged like a probe's answer; return the row after it."""
     output, case = result.output_text, shell.full_case(transaction, row, now)
     result = without_sensitive(shell, transaction, case, result)
-    answer = Answer(result, now, postcondition, None if output is None else digest(output), source)
+    answer = Answer(result, now, postcondition, None if output is None else body_digest(output), source)
     events = decide_after_probe(case, answer)
     outputs = {index: shell.codec.encode(output) for index, event in enumerate(events) if output is not None and event.data.get("out")}
     recorded = record(transaction, [Move(row, events, outputs)])[0]

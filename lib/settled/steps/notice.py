@@ -8,7 +8,7 @@ from settled.core.row import Row
 from settled.identity import check_identity
 from settled.shell import Shell
 from settled.steps.inbox import note_evidence
-from settled.steps.resolve import note_text
+from settled.steps.persons import note_text
 from settled.store.inbox import keep
 from settled.store.reads import ARGUMENTS, find_by_reference, find_row, read_payload
 from settled.store.transaction import Transaction

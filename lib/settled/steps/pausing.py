@@ -14,7 +14,7 @@ from settled.core.terms import Terms
 from settled.operation import at
 from settled.shell import Shell
 from settled.steps.known import must_know_contract
-from settled.steps.resolve import os_user, said_by
+from settled.steps.persons import said_by, who_acts
 from settled.store import pauses as store
 from settled.store.pauses import PauseRow, Scope
 from settled.store.transaction import Transaction
@@ -26,6 +26,7 @@ ITSELF: Final = "settled"  # the actor of a pause that no person made
 class Pause:
     """One pause. `scope` is all, contract or queue; `name` which of them, "" for all. Times are aware, UTC.
 
+    `actor` is claimed, `os_user` is who the system says it was, `principal` by whom two persons are told apart.
     The `resumed` facts are None while it is in force.
     """
 
@@ -34,10 +35,12 @@ class Pause:
     reason: str
     actor: str
     os_user: str
+    principal: str
     at: datetime
     resumed_at: datetime | None = None
     resumed_by: str | None = None
     resumed_os_user: str | None = None
+    resumed_principal: str | None = None
     resumed_reason: str | None = None
 
     def __str__(self) -> str:
@@ -48,26 +51,28 @@ class Pause:
 def pause(shell: Shell, contract: object, queue: object, actor: object, reason: object) -> Pause:
     """Pause a contract, a queue, or everything; said twice by one person with one reason it is one pause.
 
-    Raises ValueError for blank texts, ContractNotFoundError or QueueNotFoundError for a name that nobody knows here: a pause of a
-    misspelt name would hold nothing.
+    Raises NotAuthenticatedError, ValueError for blank texts, ContractNotFoundError or QueueNotFoundError for a name that nobody
+    knows here: a pause of a misspelt name would hold nothing.
     """
     who, why = said_by(actor, reason)
     scope, name = scope_of(contract, queue)
+    person = who_acts(shell)
+    same = (why, who, person.principal)
     with shell.ledger.write() as transaction:
         if scope == "contract":
             must_know_contract(shell, transaction, name)
         elif scope == "queue":
             _must_know_queue(shell, transaction, name)
-        if not any((one.reason, one.actor) == (why, who) for one in _active(transaction, scope, name)):
-            at_us = shell.clock.now().wall_us
-            store.add(transaction, scope, name, reason=why, actor=who, os_user=os_user(), at_us=at_us)
-        return next(to_pause(one) for one in _active(transaction, scope, name) if (one.reason, one.actor) == (why, who))
+        if not any((one.reason, one.actor, one.principal) == same for one in _active(transaction, scope, name)):
+            store.add(transaction, scope, name, reason=why, actor=who, **person._asdict(), at_us=shell.clock.now().wall_us)
+        found = _active(transaction, scope, name)
+        return next(to_pause(one) for one in found if (one.reason, one.actor, one.principal) == same)
 
 
 def resume(shell: Shell, contract: object, queue: object, actor: object, reason: object) -> list[Pause]:
     """Lift every pause of a contract, of a queue, or of everything; return them.
 
-    Pauses of other scopes stay. Raises PauseRefusedError where nothing of it is paused, and for a copied ledger.
+    Pauses of other scopes stay. Raises NotAuthenticatedError, PauseRefusedError where nothing of it is paused, and for a copied ledger.
     """
     who, why = said_by(actor, reason)
     scope, name = scope_of(contract, queue)
@@ -76,14 +81,13 @@ def resume(shell: Shell, contract: object, queue: object, actor: object, reason:
             f"the ledger {shell.ledger.path} is a copy, or was moved (restored): resume is refused. Nothing was changed. "
             f"Take it over: settled db adopt --reason …"
         )
+    person = who_acts(shell)
     with shell.ledger.write() as transaction:
         found = _active(transaction, scope, name)
         if not found:
             raise PauseRefusedError(f"{described(scope, name)} is not paused. Nothing was changed. See: settled status")
-        at_us = shell.clock.now().wall_us
-        store.lift(transaction, [one.id for one in found], reason=why, actor=who, os_user=os_user(), at_us=at_us)
-        lifted = {one.id for one in found}
-        return [to_pause(one) for one in store.history(transaction, min(lifted) - 1, len(lifted) + max(lifted)) if one.id in lifted]
+        facts = {"reason": why, "actor": who, **person._asdict()}
+        return [to_pause(one) for one in store.lift(transaction, found, **facts, at_us=shell.clock.now().wall_us)]
 
 
 def pauses(shell: Shell, *, lifted: bool = False, limit: int = DEFAULTS.list_default) -> list[Pause]:
@@ -124,10 +128,12 @@ def to_pause(row: PauseRow) -> Pause:
         reason=row.reason,
         actor=row.actor,
         os_user=row.os_user,
+        principal=row.principal,
         at=at(row.at_us),
         resumed_at=None if row.lifted_us is None else at(row.lifted_us),
         resumed_by=row.lifted_by,
         resumed_os_user=row.lifted_os_user,
+        resumed_principal=row.lifted_principal,
         resumed_reason=row.lifted_reason,
     )
 

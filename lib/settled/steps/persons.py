@@ -90,5 +90,8 @@ def _believed(shell: Shell) -> str:
     ledger anyway, so that believing it gives nothing away.
     """
     behind = os.environ.get("SUDO_USER", "").strip()
-    powerful = os.getuid() in (0, shell.ledger.path.stat().st_uid)
+    try:
+        powerful = os.getuid() in (0, shell.ledger.path.stat().st_uid)
+    except FileNotFoundError:
+        powerful = True  # whoever puts a ledger where there is none owns it
     return behind if behind and powerful else _account()

@@ -18,9 +18,9 @@ from settled.core.proposal import (
 )
 from settled.core.row import Row
 from settled.shell import Shell
-from settled.steps.outputs import digest
 from settled.steps.persons import said_by, who_acts
 from settled.steps.resolve import must_find, write_decision
+from settled.store.bodies import body_digest
 from settled.store.reads import read_events, read_payload
 from settled.store.transaction import Transaction
 
@@ -103,5 +103,5 @@ def _check_output(shell: Shell, transaction: Transaction, case: Case, proposal: 
     if proposal.wanted.output is None:
         return
     stored = read_payload(transaction, case.row.id, proposal.number)
-    if stored is None or digest(shell.codec.decode(stored)) != proposal.wanted.output:
+    if stored is None or body_digest(shell.codec.decode(stored)) != proposal.wanted.output:
         raise LedgerStateError(case.row.operation_id, "payload.body", "it is not the output that was proposed")

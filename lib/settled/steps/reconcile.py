@@ -18,8 +18,8 @@ from settled.execution.job import Job, Report
 from settled.shell import Shell
 from settled.steps.jobs import probe_job
 from settled.steps.masks import without_sensitive
-from settled.steps.outputs import digest
 from settled.steps.readable import put_aside, readable_case, readable_text
+from settled.store.bodies import body_digest
 from settled.store.reads import ARGUMENTS, read_payload, read_row
 from settled.store.transaction import Transaction
 from settled.store.waiting import hold_for_probe, release_probe, reschedule
@@ -74,7 +74,7 @@ def record_answer(
         return row, ()
     keeps = case.terms.result_retention != "none"
     result = without_sensitive(shell, transaction, case, result)
-    answer = Answer(result, started, report.postcondition, digest(output) if output is not None and keeps else None)
+    answer = Answer(result, started, report.postcondition, body_digest(output) if output is not None and keeps else None)
     events = decide_after_probe(case, answer)
     outputs = {index: shell.codec.encode(output) for index, event in enumerate(events) if output is not None and event.data.get("out")}
     done = record(transaction, [Move(row, events, outputs)])[0]

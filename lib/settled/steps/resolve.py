@@ -13,15 +13,13 @@ from settled.core.proposal import Verb, Wanted, decide
 from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
-from settled.steps.outputs import digest
-from settled.steps.persons import decision_of, note_text, os_user, said_by, who_acts
+from settled.steps.persons import note_text, said_by, who_acts
 from settled.steps.rules import needs_two
+from settled.store.bodies import body_digest
 from settled.store.reads import find_row
 from settled.store.retention import has_arguments
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
-
-__all__ = ["decision_of", "note_text", "os_user", "said_by"]  # beside what is defined here
 
 Decide = Callable[[Transaction, Case], tuple[Event, ...]]
 
@@ -46,7 +44,7 @@ def wanted(
     return Wanted(
         verb=verb,
         decision=decision,
-        output=None if text is None else digest(text),
+        output=None if text is None else body_digest(text),
         provider_operation_id=None if provider_operation_id is None else note_text(provider_operation_id, "provider_operation_id"),
         nothing_can_arrive=nothing_can_arrive,
         accept_second_effect=accept_second_effect,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from settled.core.decide_restore import decide_restored
 from settled.execution.recorder import Recorder, RecorderUnreadableError
 from settled.shell import Shell
-from settled.steps.resolve import note_text, os_user
+from settled.steps.persons import Person, note_text, who_acts
 from settled.store.backup import Progress
 from settled.store.binding import KEYS
 from settled.store.ledger import Ledger
@@ -38,37 +38,37 @@ class Restored(NamedTuple):
 def restore(shell: Shell, backup: Path, reason: str, *, stamp: str, progress: Progress | None = None) -> Restored:
     """Replace the ledger by a backup. The caller has seen that no worker lives.
 
-    Raises ValueError for a blank reason, RestoreRefusedError where somebody has the ledger open, ConfigurationError for what is no
-    backup, DamagedFileError for one that is damaged; the ledger is as it was then.
+    Raises ValueError for a blank reason, NotAuthenticatedError, RestoreRefusedError where somebody has the ledger open,
+    ConfigurationError for what is no backup, DamagedFileError for one that is damaged; the ledger is as it was then.
     """
     reason = note_text(reason, "reason")
-    path = shell.ledger.path
+    path, person = shell.ledger.path, who_acts(shell)
     shell.ledger.close()
     with restored_copy(backup.absolute(), path, progress) as building:
-        marked = _mark(shell, building, backup, reason)
+        marked = _mark(shell, building, backup, reason, person)
         replaced = put_in_the_ledgers_place(path, building, stamp)
     return Restored(path, replaced, marked)
 
 
-def _mark(shell: Shell, building: Path, backup: Path, reason: str) -> int:
+def _mark(shell: Shell, building: Path, backup: Path, reason: str, person: Person) -> int:
     """Mark what is unsettled, before anybody can open the file by the ledger's name."""
     ledger = Ledger(str(building), limits=shell.limits, monotonic_us=shell.clock.monotonic_us)
     there = replace(shell, ledger=ledger, contracts={}, _stored={}, _kept={})
     marked = after_id = 0
     try:
         with _recorders(shell.ledger.run_directory) as recorders, ledger.write() as transaction:
-            now, who = shell.clock.now(), os_user()
+            now = shell.clock.now()
             while rows := find_unsettled(transaction, after_id, shell.limits.batch_max):
                 moves = []
                 for row in rows:
                     known = max((one.highest_attempt(row.id) or 0 for one in recorders), default=0)
-                    moves.append(Move(row, decide_restored(there.full_case(transaction, row, now), reason, who, known)))
+                    moves.append(Move(row, decide_restored(there.full_case(transaction, row, now), reason, *person, known)))
                 marked += record_all(transaction, moves)
                 after_id = rows[-1].id
             for key in KEYS:
                 write_note(transaction, key, NOWHERE)
             write_note(transaction, "epoch", secrets.token_hex(16))
-            facts = {"from": str(backup), "reason": reason, "os_user": who, "marked": marked, "at_us": now.wall_us}
+            facts = {"from": str(backup), "reason": reason, **person._asdict(), "marked": marked, "at_us": now.wall_us}
             note_restoration(transaction, facts)
     finally:
         ledger.close()

@@ -25,10 +25,12 @@ class PauseRow(NamedTuple):
     reason: str
     actor: str
     os_user: str
+    principal: str
     at_us: int
     lifted_us: int | None
     lifted_by: str | None
     lifted_os_user: str | None
+    lifted_principal: str | None
     lifted_reason: str | None
 
 
@@ -75,17 +77,23 @@ def latest(transaction: Transaction, limit: int) -> list[PauseRow]:
     return [PauseRow._make(row) for row in transaction.run(_latest, limit=limit).fetchall()]
 
 
-def add(transaction: Transaction, scope: Scope, name: str, *, reason: str, actor: str, os_user: str, at_us: int) -> None:
+def add(transaction: Transaction, scope: Scope, name: str, *, reason: str, actor: str, os_user: str, principal: str, at_us: int) -> None:
     """Pause."""
-    transaction.run(_insert, scope=scope, name=name, reason=reason, actor=actor, os_user=os_user, at_us=at_us)
+    transaction.run(_insert, scope=scope, name=name, reason=reason, actor=actor, os_user=os_user, principal=principal, at_us=at_us)
     transaction.paused = None
 
 
-def lift(transaction: Transaction, ids: Sequence[int], *, reason: str, actor: str, os_user: str, at_us: int) -> None:
-    """Lift these pauses."""
-    for one in ids:
-        transaction.run(_lift, known=one, lifted_us=at_us, lifted_by=actor, lifted_os_user=os_user, lifted_reason=reason)
+def lift(
+    transaction: Transaction, found: Sequence[PauseRow], *, reason: str, actor: str, os_user: str, principal: str, at_us: int
+) -> list[PauseRow]:
+    """Lift pauses in force; return them as they are then."""
+    facts: dict[str, Any] = {
+        "lifted_us": at_us, "lifted_by": actor, "lifted_os_user": os_user, "lifted_principal": principal, "lifted_reason": reason
+    }  # fmt: skip
+    for one in found:
+        transaction.run(_lift, known=one.id, **facts)
     transaction.paused = None
+    return [one._replace(**facts) for one in found]
 
 
 def known_contracts(transaction: Transaction) -> set[str]:
@@ -128,12 +136,12 @@ def _latest() -> sa.ClauseElement:
 
 
 def _insert() -> sa.ClauseElement:
-    return sa.insert(pause).values({name: named(name) for name in PauseRow._fields[1:7]})
+    return sa.insert(pause).values({name: named(name) for name in PauseRow._fields[1:8]})
 
 
 def _lift() -> sa.ClauseElement:
     open_pause = sa.update(pause).where(pause.c.id == named("known"), pause.c.lifted_us.is_(None))
-    return open_pause.values({name: named(name) for name in PauseRow._fields[7:]})
+    return open_pause.values({name: named(name) for name in PauseRow._fields[8:]})
 
 
 def _tallied() -> sa.ClauseElement:

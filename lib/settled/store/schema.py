@@ -250,10 +250,12 @@ pause = sa.Table(
     _text("reason"),
     _text("actor"),
     _text("os_user"),
+    _text("principal"),
     _big("at_us"),
     _big("lifted_us", nullable=True),
     _text("lifted_by", nullable=True),
     _text("lifted_os_user", nullable=True),
+    _text("lifted_principal", nullable=True),
     _text("lifted_reason", nullable=True),
     sa.CheckConstraint("scope IN ('all', 'contract', 'queue') AND (scope = 'all') = (name = '')", name="scope_known"),
     sa.CheckConstraint(
@@ -408,7 +410,7 @@ agent_event = sa.Table(
 meta = sa.Table("meta", metadata, _text("key", primary_key=True), _text("value"), sqlite_with_rowid=False, **_STRICT)
 
 # No program may rewrite history through this schema; the chain finds those that go around it.
-_FIXED: Final = " OR ".join(f"NEW.{name} <> OLD.{name}" for name in ("scope", "name", "reason", "actor", "os_user", "at_us"))
+_FIXED: Final = " OR ".join(f"NEW.{name} <> OLD.{name}" for name in ("scope", "name", "reason", "actor", "os_user", "principal", "at_us"))
 APPEND_ONLY: Final = (
     *(
         f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"

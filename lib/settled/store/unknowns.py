@@ -70,7 +70,7 @@ def _judge(transaction: Transaction, row: Row, limit: UnknownLimit, at_us: int) 
     if why is None:
         return
     pauses.add(
-        transaction, "contract", row.contract, reason=Reason.TOO_MANY_UNKNOWN, actor=ITSELF, os_user=ITSELF, at_us=at_us
+        transaction, "contract", row.contract, reason=Reason.TOO_MANY_UNKNOWN, actor=ITSELF, os_user=ITSELF, principal=ITSELF, at_us=at_us
     )
     kind = IncidentKind.TOO_MANY_UNKNOWN
     last = incidents.last_of_contract(transaction, row.contract, kind)

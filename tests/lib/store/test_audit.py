@@ -323,7 +323,7 @@ def test_findings_are_bounded(ledger: Ledger) -> None:
 @pytest.mark.promise("S09", part="head and export agree, and the lines of docs/audit.md verify an export")
 def test_the_lines_of_the_manual_verify_an_export_and_refuse_a_changed_one(ledger: Ledger, tmp_path: Path) -> None:
     with ledger.write() as transaction:  # beside the chain: they are exported, and disturb nothing
-        pauses.add(transaction, "all", "", reason="a drill", actor="ana", os_user="root", at_us=NOW_US)
+        pauses.add(transaction, "all", "", reason="a drill", actor="ana", os_user="root", principal="os:root", at_us=NOW_US)
         note_adoption(transaction, {"reason": "a new disk", "os_user": "root", "moved": True, "marked": 0, "at_us": NOW_US})
     lines = [json.dumps(row) for row in export(ledger)]
     assert {json.loads(line)["kind"] for line in lines} == {"head", "event", "pause", "adoption", "seal"}
