@@ -4,15 +4,14 @@ Promise: the first key encrypts, every key decrypts what bears its ID, so that o
 never shown, logged or stored.
 """
 
-import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from settled.codec import ENCRYPTED, key_id_of
 from settled.core.errors import ConfigurationError, PayloadKeyError
+from settled.private import read_private
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -79,12 +78,14 @@ def find_keys(file: str | None, text: str | None, environ: Mapping[str, str]) ->
     Raises ConfigurationError for a file that cannot be read, that others may read, or that holds something else.
     """
     if file is not None:
-        return parse_keys(_read(Path(file)), file)
+        return parse_keys(read_private(Path(file), "key file", bytes_max=_FILE_BYTES_MAX), file)
     if text is not None:
         return parse_keys(text.replace(",", "\n"), "SETTLED_ENCRYPTION__KEY_LINES")
     folder = environ.get("CREDENTIALS_DIRECTORY")
     credential = None if folder is None else Path(folder, CREDENTIAL)
-    return None if credential is None or not credential.exists() else parse_keys(_read(credential), str(credential))
+    if credential is None or not credential.exists():
+        return None
+    return parse_keys(read_private(credential, "key file", bytes_max=_FILE_BYTES_MAX), str(credential))
 
 
 def parse_keys(text: str, where: str) -> dict[str, str]:
@@ -103,18 +104,6 @@ def parse_keys(text: str, where: str) -> dict[str, str]:
     if not keys:
         raise ConfigurationError(f"{where} holds no key. Nothing was started. Make one: settled db new-key ID")
     return keys
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open(encoding="ascii") as file:
-            if os.fstat(file.fileno()).st_mode & stat.S_IRWXO:
-                raise ConfigurationError(f"the key file {path} is open to everybody. Nothing was started. Run: chmod o-rwx {path}")
-            return file.read(_FILE_BYTES_MAX)
-    except OSError as error:
-        raise ConfigurationError(f"the key file {path} cannot be read ({error.strerror}). Nothing was started.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"the key file {path} is not ASCII text of lines ID:KEY. Nothing was started.") from None
 
 
 def _fernet() -> "type[Fernet]":

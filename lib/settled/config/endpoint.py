@@ -1,13 +1,12 @@
 """The sections `http` and `metrics`: where a worker may be looked at from outside. Off by default, and never for another machine."""
 
-import ipaddress
 import os
 import re
 from typing import Final, NamedTuple, Self
 
 from pydantic import field_validator, model_validator
 
-from settled.config.values import Count, Seconds, Section
+from settled.config.values import Count, Seconds, Section, is_loopback
 from settled.core.limits import DEFAULTS
 
 _UNIX: Final = "unix:"
@@ -39,11 +38,7 @@ def parse_listen(text: str) -> UnixPlace | TcpPlace:
     host = found["v6"] or found["host"]
     if host == "localhost":
         host = "127.0.0.1"
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not is_loopback(host):
         raise ValueError(
             f"is {text!r}, which is not this machine alone; what it answers is for no network. Use 127.0.0.1, [::1] or unix:/PATH, "
             f"and let a proxy that authenticates go further"

@@ -5,14 +5,13 @@ Promise: no secret is a setting. A channel names where its secret is found; the 
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from settled.config.values import Count, Seconds, Section
+from settled.config.values import Count, Seconds, Section, is_loopback
 from settled.core.limits import DEFAULTS
 from settled.core.text import escape_controls
 from settled.core.words import Risk
@@ -28,14 +27,6 @@ def _delay(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 10 * 366 * 86_400:
         raise ValueError(f"is {value!r}, but must be a number of seconds from 0")
     return float(value)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine by its name or address; a name that only resolves to it is not."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class SecretSettings(Section):

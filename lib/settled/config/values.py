@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -36,6 +37,14 @@ def _seconds(value: object) -> float:
     if not SECONDS_MIN <= number <= SECONDS_MAX:
         raise ValueError(f"is {value}, but must be between {SECONDS_MIN} and {SECONDS_MAX:.0f} seconds")
     return number
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name or address; a name that only resolves to it is not."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def share(value: object) -> float:

@@ -4,9 +4,12 @@ Horizons need the least time that surely passed, windows the most that may have 
 must make neither of them wrong.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 SECOND_US: Final = 1_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Moment(NamedTuple):
@@ -15,6 +18,21 @@ class Moment(NamedTuple):
     wall_us: int
     boot_us: int
     boot_id: str
+
+
+def utc_us(value: object, name: str, undone: str) -> int:
+    """Return a datetime as microseconds UTC. Raises ValueError for one without a zone, or that UTC has no year for.
+
+    An error calls it `name` and ends with `undone`, the sentence on what was not done.
+    """
+    if not isinstance(value, datetime):
+        raise ValueError(f"{name} must be an aware datetime, not {value!r}. {undone}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError(f"{name} must be an aware datetime: {value!r} says no zone. {undone}")
+    try:
+        return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND  # whole numbers: a float would round the last day over
+    except OverflowError:
+        raise ValueError(f"{name} {value.isoformat()} is outside the years 1 to 9999 in UTC. {undone}") from None
 
 
 def surely_elapsed_us(since: Moment, now: Moment) -> int:

@@ -3,21 +3,21 @@
 Promise: each is one event of the operation, with who said it; no status, no outcome and no version moves.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from settled.core.errors import TransitionRefusedError
 from settled.core.fold import Event
-from settled.core.moment import SECOND_US
+from settled.core.moment import SECOND_US, utc_us
 from settled.core.row import Row
 from settled.core.words import EventType
+from settled.operation import at
 from settled.shell import Shell
 from settled.steps.persons import note_text, who_acts
 from settled.steps.resolve import must_find
 from settled.store import incidents
 from settled.store.writer import Move, record
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SNOOZE_MAX: Final = timedelta(days=366)
 
 
@@ -34,15 +34,9 @@ def assign(shell: Shell, operation_id: str, assignee: object, actor: object, rea
 
 def snooze(shell: Shell, operation_id: str, until: object, actor: object, reason: object) -> Row:
     """Stop ladder and reminders until then, when it is told again and the ladder goes on."""
-    if not isinstance(until, datetime) or until.tzinfo is None or until.utcoffset() is None:
-        raise ValueError(f"until must be an aware datetime, not {until!r}. Nothing was changed.")
-    now_us = shell.clock.now().wall_us
-    try:
-        until_us = (until.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
-    except OverflowError:
-        until_us = -1
+    until_us, now_us = utc_us(until, "until", "Nothing was changed."), shell.clock.now().wall_us
     if not now_us < until_us <= now_us + int(SNOOZE_MAX.total_seconds()) * SECOND_US:
-        raise ValueError(f"until must lie ahead, by at most {SNOOZE_MAX.days} days, not {until.isoformat()}. Nothing was changed.")
+        raise ValueError(f"until must lie ahead, by at most {SNOOZE_MAX.days} days, not {at(until_us).isoformat()}. Nothing was changed.")
     return _attend(shell, operation_id, "snooze", EventType.SNOOZED, _said(shell, actor, reason) | {"until_us": until_us})
 
 

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, NoReturn
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, NoReturn
 
 from settled.contract import EffectContract
 from settled.core.canonical import canonical_text, fingerprint, restrict
 from settled.core.evidence import check_caller_map
 from settled.core.fold import Event
 from settled.core.limits import Limits
-from settled.core.moment import Moment
+from settled.core.moment import Moment, utc_us
 from settled.core.row import Row
 from settled.core.terms import seconds_us
 from settled.core.words import EventType, Reason, Status
@@ -22,8 +22,6 @@ from settled.store.requests import Request, Stored, conflict, store_requests
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 from settled.tracing import current_traceparent
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Order(NamedTuple):
@@ -224,13 +222,4 @@ def _delay_us(value: object) -> int:
 
 
 def _deadline_us(value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime):
-        raise ValueError(f"deadline must be an aware datetime, not {value!r}. Nothing was stored.")
-    if value.tzinfo is None or value.utcoffset() is None:
-        raise ValueError(f"deadline must be an aware datetime: {value!r} says no zone. Nothing was stored.")
-    try:
-        return (value.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)  # whole numbers: a float would round the last day over
-    except OverflowError:
-        raise ValueError(f"deadline {value.isoformat()} is outside the years 1 to 9999 in UTC. Nothing was stored.") from None
+    return None if value is None else utc_us(value, "deadline", "Nothing was stored.")

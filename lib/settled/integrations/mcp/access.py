@@ -5,9 +5,6 @@ Promise: the token is never an argument of a command line, is never shown, and i
 
 import hashlib
 import hmac
-import ipaddress
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +14,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from settled.config.values import is_loopback
 from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
+from settled.private import read_private
 
 TOKEN_VARIABLE: Final = "SETTLED_MCP_TOKEN"
 CREDENTIAL: Final = "settled-mcp-token"
@@ -45,11 +44,7 @@ def parse_address(text: str) -> Address:
         raise ValueError(f"{text!r} is not PORT or HOST:PORT")
     host = host.strip("[]") or "127.0.0.1"
     host = "127.0.0.1" if host == "localhost" else host  # never asked of a resolver, which may say anything
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not is_loopback(host):
         raise ValueError(
             f"{host!r} is no loopback address, and this server listens on no other. Nothing was started. Use 127.0.0.1 or ::1, and "
             f"for clients elsewhere a tunnel that knows them"
@@ -64,11 +59,11 @@ def find_token(file: str | None, environ: Mapping[str, str]) -> str:
     """
     folder = environ.get("CREDENTIALS_DIRECTORY")
     if file is not None:
-        token, place = _read(Path(file)), file
+        token, place = read_private(Path(file), "token file", bytes_max=DEFAULTS.secret_bytes_max + 2), file
     elif TOKEN_VARIABLE in environ:
         token, place = environ[TOKEN_VARIABLE], TOKEN_VARIABLE
     elif folder is not None and (credential := Path(folder, CREDENTIAL)).exists():
-        token, place = _read(credential), str(credential)
+        token, place = read_private(credential, "token file", bytes_max=DEFAULTS.secret_bytes_max + 2), str(credential)
     else:
         raise ConfigurationError(f"over HTTP a client must know a token, and none was given. {_HOW}, or {TOKEN_VARIABLE}")
     token = token.strip()
@@ -97,16 +92,3 @@ class TokenRequired:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
-                raise ConfigurationError(f"the token file {path} is open to everybody. Nothing was started. Run: chmod o-rwx {path}")
-            return file.read(DEFAULTS.secret_bytes_max + 2)
-    except OSError as error:
-        raise ConfigurationError(f"the token file {path} cannot be read ({error.strerror}). Nothing was started.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"the token file {path} is no text. Nothing was started.") from None
