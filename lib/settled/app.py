@@ -530,7 +530,7 @@ class App:
     def _store(self, orders: Sequence[Order]) -> "builtins.list[Operation]":
         shell = self.shell
         now = self._clock.now()
-        stored = shell.ledger.together.write(lambda transaction: store_orders(shell, transaction, orders, now), shell.forget_uncommitted)
+        stored = shell.ledger.together.write(lambda transaction: store_orders(shell, transaction, orders, now))
         if any(one.created for one in stored):
             self._ring()
         for one in stored:

@@ -155,7 +155,6 @@ class Inline:
             return _Taken(stored, claimed, slot)
 
         def undone() -> None:
-            self._shell.forget_uncommitted()
             for each in slots:
                 presence.give_slot(*each)
 

@@ -63,30 +63,32 @@ class Shell:
         return terms
 
     def keep_terms(self, transaction: Transaction, terms: Terms) -> int:
-        """Return the id of the stored snapshot of `terms`."""
+        """Return the id of the stored snapshot of `terms`, which is known from then on unless the transaction is rolled back."""
         known = self._kept.get(terms.name)
         if known is not None and known[0] is terms:
             return known[1]
+        transaction.if_undone.append(self.forget_uncommitted)  # the ID would be another snapshot's then
         terms_id = keep_terms(transaction, terms.to_text())
         self._kept[terms.name], self._stored[terms_id] = (terms, terms_id), terms
         return terms_id
 
     def forget_uncommitted(self) -> None:
-        """Forget cached ids after a transaction that may have stored them was rolled back."""
-        self._kept.clear()
-        self._stored.clear()
+        """Forget cached ids, of which some may never be committed. A decision of another thread keeps the terms that it was given."""
+        self._kept, self._stored = {}, {}
 
     def stored_terms(self, transaction: Transaction, ids: set[int]) -> Mapping[int, Terms]:
         """Return stored snapshots by id."""
-        missing = ids - self._stored.keys()
+        stored = self._stored
+        missing = ids - stored.keys()
         if missing:
-            self._stored.update(read_terms(transaction, missing))
-        return self._stored
+            stored.update(read_terms(transaction, missing))
+        return stored
 
     def plain_case(self, transaction: Transaction, row: Row, now: Moment) -> Case:
         """Return a case without history: enough for a first dispatch and for its plain return."""
-        known = row.terms is None or row.terms in self._stored
-        stored = self._stored if known else self.stored_terms(transaction, {row.terms} if row.terms is not None else set())
+        stored: Mapping[int, Terms] = self._stored
+        if row.terms is not None and row.terms not in stored:
+            stored = self.stored_terms(transaction, {row.terms})
         return Case(row=row, now=now, current=self.current_terms(row.contract), stored=stored, history=EMPTY)
 
     def full_case(self, transaction: Transaction, row: Row, now: Moment) -> Case:

@@ -126,6 +126,22 @@ def test_concurrency_holds_over_two_workers_and_counts_abandoned_handlers(app: A
     assert under_way() == 2 and late.contract == "pay"
 
 
+@pytest.mark.promise("S37", part="concurrency: a retry beside an earlier attempt that may still run counts twice")
+def test_an_operation_that_is_retried_beside_its_abandoned_handler_takes_two_places(app: App, clock: VirtualClock, hand: MakeHand) -> None:
+    """Two handlers of it may run: a third one of another operation would be one too many."""
+    declare(app, concurrency=2, **K)
+    one = submit(app, 0)[0]
+    worker = hand(slots=20)
+    first = worker.start()
+    worker.step(timed_out(first, clock.now()))  # its thread goes on: no fence
+    clock.advance(60)
+    second = worker.start()
+    assert (second.operation_id, second.attempt, row_of(app, one).unfenced) == (one, 2, 2)
+    other = submit(app, 1)[0]
+    assert worker.step().jobs == []
+    assert [job.operation_id for job in worker.step(returned(second, clock.now())).jobs] == [other]
+
+
 @pytest.mark.promise("S37", part="rate_limit, over two workers")
 def test_ten_starts_at_two_a_second_take_four_seconds(app: App, clock: VirtualClock, hand: MakeHand) -> None:
     declare(app, rate_limit=2)

@@ -84,7 +84,6 @@ class Pump:
                 claiming = False
                 stops = self._stops(transaction) if self.flights else []
         except BaseException as error:
-            self.shell.forget_uncommitted()
             for slot, row, attempt in taken:
                 self.slots.give_slot(slot, row, attempt)
             self._in_doubt = self._in_doubt or bool(taken) or isinstance(error, LedgerUnavailableError)

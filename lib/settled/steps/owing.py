@@ -92,7 +92,7 @@ class Owing:
 
     def _record(self, ended: Ended) -> Settled:
         now = self._shell.clock.now()
-        return self._shell.ledger.together.write(lambda written: record_ends(self._shell, written, [ended], now)[0], _nothing)
+        return self._shell.ledger.together.write(lambda written: record_ends(self._shell, written, [ended], now)[0])
 
     def _record_answer(self, report: Report, worker: int) -> None:
         with self._shell.ledger.write() as transaction:
@@ -102,10 +102,6 @@ class Owing:
         with self._shell.ledger.write() as transaction:
             row = read_row(transaction, report.job.row)
             return record_ends(self._shell, transaction, [Ended(row, report)], self._shell.clock.now())[0].row
-
-
-def _nothing() -> None:
-    """There is nothing to take back: what is not recorded stays owed."""
 
 
 def not_read_back(row: Row, report: Report, error: LedgerUnavailableError) -> LedgerUnavailableError:

@@ -104,6 +104,7 @@ class Scope:
 
     def _roll_back(self) -> None:
         try:
+            self._transaction.undo()
             if self._taken[0].driver_connection.in_transaction:
                 self._taken[1].execute("ROLLBACK")
         except Exception:  # noqa: BLE001 - the first error is the one that matters

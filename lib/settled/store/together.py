@@ -22,6 +22,10 @@ PIECES_MAX: Final = 64
 _UNSET: Final = object()
 
 
+def _nothing() -> None:
+    """Nothing is to be taken back, or it was before."""
+
+
 class _Piece:
     """One thread's work. Its lock is let go when the work is over, or when its thread is to lead."""
 
@@ -41,7 +45,7 @@ class _Piece:
 
     def take_back(self) -> None:
         """Call `undone`, once. A fault of it concerns nobody else, and whoever asked is told why nothing was recorded."""
-        undone, self.undone = self.undone, _done
+        undone, self.undone = self.undone, _nothing
         with suppress(Exception):
             undone()
 
@@ -56,7 +60,7 @@ class Together:
         self._leader: _Piece | None = None
         self._inside: set[int] = set()  # threads that write here
 
-    def write(self, work: Callable[[Transaction], T], undone: Callable[[], None]) -> T:
+    def write(self, work: Callable[[Transaction], T], undone: Callable[[], None] = _nothing) -> T:
         """Run `work` in a transaction, perhaps on another thread; return what it gave once that is committed.
 
         Raises what `work` raised, and LedgerUnavailableError where the store cannot be written. `undone` is called, before any other
@@ -182,6 +186,7 @@ class Together:
         except Exception as error:
             if translate(error, self._ledger.path) is not None:
                 raise
+            transaction.undo()
             transaction.cursor.execute("ROLLBACK TO piece")
             transaction.sealing.back_to(mark)
             transaction.paused = None
@@ -189,10 +194,6 @@ class Together:
             piece.refused, result = error, _UNSET
         transaction.cursor.execute("RELEASE piece")
         return result
-
-
-def _done() -> None:
-    """It was taken back before."""
 
 
 def _call(piece: _Piece) -> None:

@@ -16,20 +16,26 @@ NO_LIMITS: Final[Mapping[str, UnknownLimit]] = {}
 
 
 class Transaction:
-    """A cursor of the driver, the prepared statements, what is to be sealed, what is paused where that was read, and which
-    contracts are paused by themselves when they make too many unknown outcomes."""
+    """A cursor of the driver, the prepared statements, what is to be sealed, what is paused where that was read, which contracts
+    are paused by themselves when they make too many unknown outcomes, and what to call if what was written is undone."""
 
-    __slots__ = ("cursor", "paused", "sealing", "statements", "unknown_limits")
+    __slots__ = ("cursor", "if_undone", "paused", "sealing", "statements", "unknown_limits")
 
     def __init__(self, cursor: Any, statements: Statements, unknown_limits: Mapping[str, UnknownLimit] = NO_LIMITS) -> None:
         self.cursor, self.statements = cursor, statements
         self.unknown_limits = unknown_limits
         self.sealing = Sealing()
+        self.if_undone: list[Callable[[], None]] = []
         self.paused: Paused | None = None
 
     def run(self, build: Build, **values: Any) -> Any:
         """Execute one statement once; return the cursor, to fetch from at once."""
         return self.statements[build].run(self.cursor, values)
+
+    def undo(self) -> None:
+        """Take back what was remembered of this transaction, while nobody else can write yet."""
+        for call in self.if_undone:
+            call()
 
     def finish(self) -> None:
         """Write the seal and the tally of this transaction."""

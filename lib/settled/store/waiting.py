@@ -69,12 +69,12 @@ def find_reopened(transaction: Transaction, contract: str, limit: int) -> list[R
 
 
 def count_running(transaction: Transaction, contract: str) -> int:
-    """Return how many operations of a contract are dispatched in this ledger."""
+    """Return how many handlers of dispatched operations of a contract may run in this ledger: earlier attempts without a fence, too."""
     return int(transaction.run(_running, contract=contract).fetchone()[0])
 
 
 def count_abandoned(transaction: Transaction, contract: str) -> int:
-    """Return how many operations of a contract have an attempt that was given up and may still run."""
+    """Return how many attempts of a contract were given up and may still run, of operations that are not dispatched."""
     return int(transaction.run(_abandoned, contract=contract).fetchone()[0])
 
 
@@ -231,12 +231,15 @@ def _reopened() -> sa.ClauseElement:
 
 
 def _running() -> sa.ClauseElement:
-    rows = sa.select(sa.func.count()).select_from(operation).where(_LEASED, _c.contract == named("contract"))
+    # A handed-off attempt has no fence to wait for: of those, the row's own counts alone.
+    handlers = sa.case((_c.unfenced > sa.literal_column("1"), _c.unfenced), else_=sa.literal_column("1"))
+    rows = sa.select(sa.func.coalesce(sa.func.sum(handlers), sa.literal_column("0"))).where(_LEASED, _c.contract == named("contract"))
     return _along("ix_operation_leased", rows)
 
 
 def _abandoned() -> sa.ClauseElement:
-    return sa.select(sa.func.count()).select_from(operation).where(_UNFENCED, _c.contract == named("contract"))
+    attempts = sa.func.coalesce(sa.func.sum(_c.unfenced), sa.literal_column("0"))
+    return sa.select(attempts).where(_UNFENCED, _c.contract == named("contract"))
 
 
 def _probe_due() -> sa.ClauseElement:
