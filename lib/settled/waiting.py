@@ -1,10 +1,13 @@
-"""For how long a caller waits, and how often it looks whether its operation is settled: at first very soon, then ever less."""
+"""For how long a caller waits, and how often it looks whether its operation is settled: at first very soon, then ever less.
+
+A look costs some 25 microseconds and comes late by a twentieth of the time that has passed: what took 5 ms is told within a quarter more.
+"""
 
 from typing import Final
 
 POLL_FIRST_SECONDS: Final = 0.0005
 _POLL_CAP_SECONDS: Final = 0.05
-_POLL_FACTOR: Final = 1.3
+_POLL_FACTOR: Final = 1.05
 _WAIT_SECONDS_MAX: Final = 1e9
 
 

@@ -77,7 +77,9 @@ class Pump:
                 # What is taken up again holds slots that are still counted as free.
                 if self.claiming and not claimed and not (self._ends_first and batch):
                     due = now.wall_us if due_us is None else due_us
-                    claimed = claim_due(self.shell, transaction, self.me, self.room, self._free_slots(), now, due, self.refuses)
+                    rooms = {isolation: self.room(isolation) for isolation in Isolation}
+                    free = min(self.slots.free_slots, max(rooms.values()))  # of all isolations together
+                    claimed = claim_due(self.shell, transaction, self.me, rooms.__getitem__, free, now, due, self.refuses)
                     self.paused = read_paused(transaction)
                 for one in claimed:
                     taken.append((self.slots.take_slot(one.row.id, one.row.attempt), one.row.id, one.row.attempt))
@@ -170,10 +172,6 @@ class Pump:
         return [(Kind.HANDLER, *key) for key in keys]
 
     # ------------------------------------------------------------------ between steps
-
-    def _free_slots(self) -> int:
-        """How many handlers of all isolations together may be claimed."""
-        return min(self.slots.free_slots, max(self.room(isolation) for isolation in Isolation))
 
     def _take_off(self, claimed: Claimed, slot: int, now: Moment) -> Job:
         self.flights[claimed.row.id, claimed.row.attempt] = Flight(claimed.row, slot)
