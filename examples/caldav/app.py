@@ -84,7 +84,7 @@ def find_appointment(arguments: dict[str, Any]) -> ProbeResult:
     facts = {"source": "GET", "status": found.status}
     if found.status == 200:
         if not says(found.text, arguments):
-            return ProbeResult.unknown(healthy=True, evidence={**facts, "why": "our name on another appointment"})
+            return ProbeResult.unknown(evidence={**facts, "why": "something else has our name"})
         return ProbeResult.committed(
             reference=uid, provider_operation_id=found.etag, output={"uid": uid, "etag": found.etag}, evidence=facts
         )
