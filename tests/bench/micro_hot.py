@@ -85,7 +85,7 @@ def test_decide_a_claim(benchmark: Benchmark, scene: Scene) -> None:
 
 def test_decide_a_plain_return(benchmark: Benchmark, scene: Scene) -> None:
     case = scene.app.shell.plain_case(scene.transaction, scene.ended.row, SystemClock().now())
-    benchmark(lambda: decide_end(case, facts_of(scene.ended)))
+    benchmark(lambda: decide_end(case, facts_of(case, scene.ended)))
 
 
 def test_advance_a_row(benchmark: Benchmark, scene: Scene) -> None:
