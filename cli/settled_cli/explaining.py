@@ -13,7 +13,7 @@ from settled.core.guarantee import Guarantee, key_verdict
 from settled.core.history import Attempt, Observation
 from settled.core.moment import surely_elapsed_us
 from settled.core.terms import bounds_us
-from settled.core.words import EventType, Isolation, Reason, Status
+from settled.core.words import SETTLED, EventType, Isolation, Reason, Status
 from settled.steps.masks import mask_for
 from settled.steps.pausing import Pause, described, holding
 from settled.steps.resolve import must_find
@@ -71,12 +71,12 @@ def explain_operation(app: App, operation_id: str) -> list[str]:
     if case.current is None:  # no user code is imported here: what the last dispatch or submission stored stands for it
         case = replace(case, current=case.stored.get(row.terms) if row.terms is not None else None)
     sentences = explain(case)
-    if row.status not in _SETTLED:
+    if row.status not in SETTLED:
         sentences += [_held(one) for one in held]
-    if row.status not in _SETTLED and app.ledger.misplaced:
+    if row.status not in SETTLED and app.ledger.misplaced:
         sentences.append("The ledger is a copy, or was moved (restored): nothing is dispatched from it until settled db adopt --reason …")
     served = any(row.contract in worker.contracts for worker in live_workers(app))
-    if row.status not in _SETTLED and not served:
+    if row.status not in SETTLED and not served:
         sentences.append(f"No live worker lists the contract {row.contract} (no_handler): nothing moves by itself until one runs.")
     return [mask.text(sentence) for sentence in sentences]
 
@@ -98,15 +98,12 @@ def explain(case: Case) -> list[str]:
     if row.error is not None:
         sentences.append(f"Its last error was: {row.error}.")
     sentences += [_attempt(case, attempt) for attempt in case.history.attempts]
-    if row.status not in _SETTLED:
+    if row.status not in SETTLED:
         sentences += _last_answer(case.history.observations)
         sentences += _next(case)
     if row.duplicate_suspected:
         sentences.append("Two confirmations name different provider operation IDs: a second effect is suspected.")
     return sentences
-
-
-_SETTLED: Final = (Status.CONFIRMED, Status.REJECTED, Status.CANCELLED)
 
 
 def _attempt(case: Case, attempt: Attempt) -> str:
@@ -118,7 +115,7 @@ def _attempt(case: Case, attempt: Attempt) -> str:
     said = f"Attempt {attempt.number} was dispatched at {utc(attempt.dispatched.wall_us)} and {ended}"
     if attempt.closed_by is not None:
         return f"{said}; it is closed ({attempt.closed_by.value}): it surely had no effect."
-    if case.row.status in _SETTLED or (case.row.status is Status.DISPATCHED and attempt.number == case.row.attempt):
+    if case.row.status in SETTLED or (case.row.status is Status.DISPATCHED and attempt.number == case.row.attempt):
         return f"{said}."
     if attempt.fence is not None:
         return f"{said}; it is open, fenced ({attempt.fence.value}): its code can send no more, what it sent may have taken effect."

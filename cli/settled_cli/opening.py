@@ -118,7 +118,8 @@ def import_app(reference: str) -> App:
     """Import MODULE:APP, the working directory first. Raises ConfigurationError naming the module and what went wrong."""
     found = import_object(reference, "app")
     if not isinstance(found, App):
-        raise ConfigurationError(f"{reference} is a {type(found).__name__}, not a settled.App. Nothing was started. Name the App object.")
+        kind = type(found).__name__
+        raise ConfigurationError(f"{reference} is of type {kind}, not a settled.App. Nothing was started. Name the App object.")
     return found
 
 

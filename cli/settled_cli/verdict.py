@@ -37,7 +37,10 @@ def _sentence(error: Exception) -> tuple[str, int]:
         return safe_str(error), error.exit_code
     if isinstance(error, click.UsageError):
         see = f" See: {error.ctx.command_path} --help" if error.ctx is not None else ""
-        return f"{error.format_message().rstrip('.')}.{see}", error.exit_code
+        said = error.format_message()
+        if isinstance(error, click.MissingParameter):
+            said = " ".join(said.split())  # its list of choices is a line each
+        return (said if said.endswith("?") else f"{said.rstrip('.')}.") + see, error.exit_code
     if isinstance(error, click.ClickException):
         return error.format_message(), error.exit_code
     if isinstance(error, OSError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 CREDENTIAL: Final = "settled-keys"
-_KEY_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+KEY_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FILE_BYTES_MAX: Final = 65_536
 
 
@@ -31,7 +31,7 @@ class EncryptingCodec:
             raise ConfigurationError("no encryption key is given. Nothing was started. Make one: settled db new-key ID")
         self._keys: dict[str, Fernet] = {}
         for key_id, key in keys.items():
-            if not _KEY_ID.fullmatch(key_id):
+            if not KEY_ID.fullmatch(key_id):
                 raise ConfigurationError(f"the key ID {key_id!r} may have letters, digits, '.', '_' and '-' only. Nothing was started.")
             try:
                 self._keys[key_id] = fernet(key)

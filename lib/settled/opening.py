@@ -69,7 +69,7 @@ def find_authenticator(reference: str) -> Callable[[], str]:
         why = f"cannot be imported: {type(error).__name__}: {safe_str(error)}"
         raise ConfigurationError(f"people.authenticator {reference} {why}. Nothing was changed.") from error
     if not callable(found):
-        raise ConfigurationError(f"people.authenticator {reference} is a {type(found).__name__}, no function. Nothing was changed.")
+        raise ConfigurationError(f"people.authenticator {reference} is of type {type(found).__name__}, no function. Nothing was changed.")
     return cast("Callable[[], str]", found)
 
 

@@ -288,7 +288,7 @@ def test_people_make_a_key_encrypt_what_is_stored_and_see_who_has_no_key(termina
     assert (shown["status"], shown["has_output"]) == ("confirmed", False) and "2026-11" in shown["unreadable"]
     found = terminal("db", "check")
     assert found.code == 1 and "2026-11" in found.out
-    assert terminal("db", "new-key", "a:b").code == 78
+    assert terminal("db", "new-key", "a:b").code == 2
     Path("settled.toml").write_text('[encryption]\nkeys_file = "keys"\n')
     Path("keys").chmod(0o644)
     assert terminal("op", "show", "pay:1").code == 78

@@ -108,6 +108,44 @@ def test_an_app_that_is_no_reference_is_wrong_usage_everywhere(terminal: Termina
     assert list(terminal.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("quarantine", "list", "--pending", "--contract", "pay"), 2, "--pending lists every proposal"),
+        (("db", "new-key", "a b"), 2, "the key ID 'a b'"),
+        (("op", "lsit"), 2, "Did you mean 'list'? See: settled op --help"),
+        (("sweep", "run"), 2, "Missing argument 'NAME...'. Choose from: leases, reconcile, escalate, checkpoint, retention. See:"),
+        (("--database", "x" * 5000, "init"), 78, "Nothing was made or opened"),
+        (("certify", "os:environ"), 78, "os:environ is of type _Environ, not an effect"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
+)
+def test_a_slip_of_an_operator_is_one_sentence_and_changes_nothing(
+    terminal: Terminal, app: App, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    before = sorted(terminal.folder.iterdir())
+    ended = terminal(*arguments)
+    assert (ended.code, ended.out, len(ended.err.splitlines())) == (code, "", 1), ended
+    assert says in ended.err
+    assert sorted(terminal.folder.iterdir()) == before
+
+
+def test_what_was_asked_for_and_not_done_is_said(terminal: Terminal, app: App) -> None:
+    again = terminal("init", "--group", str(os.getgid()), "--journal", "delete")
+    assert again.code == 0 and "--group and --journal changed nothing" in again.err
+    assert terminal("init").err == ""
+    terminal.lost(app)
+    asked = terminal("op", "probe", "pay:1", "--app", terminal.reference)
+    assert asked.code == 0 and "nothing was asked" in asked.err
+
+
+def test_a_ledger_of_a_revision_that_nothing_leads_from_is_not_sent_round_in_a_circle(terminal: Terminal, app: App) -> None:
+    app.close()
+    another_program(app.ledger.path, "UPDATE alembic_version SET version_num = '0000'")
+    ended = terminal("db", "upgrade")
+    assert (ended.code, ended.out) == (78, "") and "Use the settled that made it" in ended.err
+
+
 def test_what_people_write_is_bounded(terminal: Terminal, app: App) -> None:
     app.submit("pay", {"n": 1})
     assert terminal("op", "cancel", "pay:1", "--actor", "ana", "--reason", "x" * 2001).code == 2
@@ -223,10 +261,11 @@ def theirs() -> Iterator[Path]:
     ("mode", "command"),
     [
         (0o600, "op list"), (0o600, "db shell --read-only SELECT"), (0o600, "db upgrade"), (0o600, "db journal delete"),
-        (0o644, "db journal delete"), (0o644, "op cancel pay:1 --actor a --reason r"),
+        (0o644, "db journal delete"), (0o644, "op cancel pay:1 --actor a --reason r"), (0o600, "--database shut/l.db init"),
     ],
 )  # fmt: skip
 def test_a_ledger_that_this_user_may_not_use_is_78_with_one_sentence(theirs: Path, mode: int, command: str) -> None:
+    (theirs / "shut").mkdir(0o700)
     (theirs / "settled.db").chmod(mode)
     (theirs / "settled.db.run").chmod(0o755)
     called = [sys.executable, "-c", AS_NOBODY, *command.split()]

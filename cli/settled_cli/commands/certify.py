@@ -115,7 +115,7 @@ def _contract(invocation: Invocation, named: str, app: str | None) -> tuple[Effe
         reference = owner.module_reference()
     contract = found.contract if isinstance(found, Effect) else found
     if not isinstance(contract, EffectContract):
-        raise ConfigurationError(f"{named} is a {type(contract).__name__}, not an effect or a contract. Nothing was started.")
+        raise ConfigurationError(f"{named} is of type {type(contract).__name__}, not an effect or a contract. Nothing was started.")
     if owner is None or reference is None:
         raise ConfigurationError(
             f"{named} is a contract without an App, and certify needs its handler. Nothing was started. Name the App: --app MODULE:APP"
@@ -135,7 +135,7 @@ def _sandbox(contract: str, named: str | None) -> Sandbox:
     if isinstance(found, type) and issubclass(found, Sandbox):
         found = _made(found)
     if not isinstance(found, Sandbox):
-        raise ConfigurationError(f"the sandbox is a {type(found).__name__}, not a settled.testing.Sandbox. Nothing was started.")
+        raise ConfigurationError(f"the sandbox is of type {type(found).__name__}, not a settled.testing.Sandbox. Nothing was started.")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from settled.encryption import EncryptingCodec, new_key, parse_keys
+from settled.encryption import KEY_ID, EncryptingCodec, new_key
 from settled.steps.restore import restore as restore_ledger
 from settled.steps.retain import purge_by_hand
 from settled.store.maintenance import checkpoint as checkpoint_ledger
@@ -97,9 +97,9 @@ def checkpoint(invocation: Invocation) -> None:
 @click.argument("key_id", metavar="ID")
 def new_key_line(key_id: str) -> None:
     """Print a new line ID:KEY for the key file. The first line of that file encrypts; keep the others for what is stored already."""
-    line = f"{key_id}:{new_key()}"
-    EncryptingCodec(parse_keys(line, "the command line"))
-    write(f"{line}\n")
+    if not KEY_ID.fullmatch(key_id):
+        raise click.UsageError(f"the key ID {key_id!r} may have letters, digits, '.', '_' and '-' only, at most 64. No key was made")
+    write(f"{key_id}:{new_key()}\n")
 
 
 @click.command(cls=Leaf)

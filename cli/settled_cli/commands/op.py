@@ -132,6 +132,8 @@ def probe(invocation: Invocation, operation_id: str, app_ref: str | None) -> Non
     before = len(app.events(operation_id))
     operation = app.reconcile(operation_id)
     answers = event_rows(app.events(operation_id)[before:], operation.mask)
+    if not answers:
+        say(f"nothing was asked: the contract has no probe, or it is not for a probe to tell. See: settled op explain {operation_id}")
     if invocation.for_programs:
         emit(invocation, {**operation.to_json(), "answers": answers})
         return

@@ -34,6 +34,8 @@ def quarantine() -> None:
 @click.pass_obj
 def list_quarantined(invocation: Invocation, /, limit: int, pending: bool, **selection: Any) -> None:
     """List what waits for a person. The highest risk comes first, then the longest wait."""
+    if pending and any(value is not None for value in selection.values()):
+        raise click.UsageError("--pending lists every proposal: --contract, --risk, --reason-code and --older-than do not go with it")
     app = open_app(invocation)
     if pending:
         emit(invocation, [waiting_row(one) for one in app.pending_proposals()[:limit]], PENDING)

@@ -33,11 +33,12 @@ class PayloadKeyError(ConfigurationError):
 class SchemaMismatchError(ConfigurationError):
     """The ledger's schema is not the one that this version reads and writes."""
 
-    def __init__(self, found: str | None, expected: str, path: str) -> None:
+    def __init__(self, found: str | None, expected: str, path: str, *, leads_here: bool = True) -> None:
         if found is None:
             text = f"the file {path} is not a ledger of settled. Nothing was changed. Give the path of a ledger."
         else:
-            todo = "Use the newer settled that made it." if found > expected else "Run: settled db upgrade"
+            older = "Run: settled db upgrade" if leads_here else "Use the settled that made it."
+            todo = "Use the newer settled that made it." if found > expected else older
             text = f"the ledger {path} has schema revision {found}, this version needs {expected}. Nothing was changed. {todo}"
         super().__init__(text)
         self.found, self.expected, self.path = found, expected, path

@@ -7,6 +7,7 @@ what only reads begins with BEGIN.
 import ctypes
 import os
 import re
+import stat
 import threading
 import weakref
 from pathlib import Path
@@ -106,7 +107,7 @@ def abandon(engine: sa.Engine) -> None:
 
 def check_place(path: Path, mounts: Path = _MOUNTS) -> None:
     """Refuse a path that cannot hold a ledger. Raises ConfigurationError; nothing is written."""
-    if path.is_dir():
+    if _is_folder(path):
         raise ConfigurationError(f"the database {path} is a directory. Give the path of a file.")
     kind = file_system_of(path, mounts)
     if kind in _NETWORK_FILE_SYSTEMS:
@@ -114,6 +115,18 @@ def check_place(path: Path, mounts: Path = _MOUNTS) -> None:
             f"the database {path} is on a network file system ({kind}), where SQLite's locks do not hold. "
             f"Nothing was written. Put it on a local disk."
         )
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigurationError(
+            f"the database {path} cannot be reached by this user ({error.strerror}). Nothing was made or opened. Give another path, or "
+            f"check the modes of its folders"
+        ) from error
 
 
 def check_readable(path: Path) -> None:

@@ -77,7 +77,7 @@ def apply_migrations(connection: sa.Connection, found: str | None, path: Path) -
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if found is not None and found not in known:
-        raise SchemaMismatchError(found, HEAD, str(path))
+        raise SchemaMismatchError(found, HEAD, str(path), leads_here=False)
     with _ALONE:
         command.upgrade(config, HEAD)
 
