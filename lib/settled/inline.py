@@ -65,6 +65,7 @@ class Inline:
         self._execution: Execution | None = None
         self._owing = Owing(self._shell, self._give_slot)
         self._calls = Calls(self._owing.take_late)
+        self._taking: set[tuple[int, int]] = set()  # attempts that a call of ours dispatches at this moment, from before its commit on
         self._asked: set[int] = set()
         self._room = threading.BoundedSemaphore(self._shell.limits.slots)  # callers beyond the recorder's slots wait
         self.pid = os.getpid()
@@ -90,13 +91,10 @@ class Inline:
         with suppress(LedgerUnavailableError):
             self._owing.settle()
         now = self._shell.clock.now()
-        with self._room:
-            taken = self._take(lambda transaction: store_orders(self._shell, transaction, [order], now)[0], now, order)
-            if taken.claimed is not None:
-                return self._run(taken, now, order)
-        if taken.stored.created:
-            return show.after_submit(self._shell, taken.stored)
-        return self._known(order)
+        stored = self._take_and_run(lambda transaction: store_orders(self._shell, transaction, [order], now)[0], now, order)
+        if isinstance(stored, Operation):
+            return stored
+        return show.after_submit(self._shell, stored) if stored.created else self._known(order)
 
     def reconcile(self, operation_id: str) -> Operation:
         """Ask the probe once, where an answer can mean something."""
@@ -128,7 +126,8 @@ class Inline:
 
         Entry is contested here too: what is revoked before it entered will not enter, even if its thread is about to start it.
         """
-        if self._calls.knows(row.id, row.attempt) or self._owing.knows(row.id, row.attempt):
+        is_in_hand = (row.id, row.attempt) in self._taking or self._calls.knows(row.id, row.attempt)
+        if is_in_hand or self._owing.knows(row.id, row.attempt):
             return row  # whatever its slot says: it may be torn, or overwritten by a runner that was given up
         slot = presence.recorder.find(row.id, row.attempt)
         if slot is None:
@@ -141,8 +140,21 @@ class Inline:
 
     # ------------------------------------------------------------------ claim and run
 
-    def _take(self, find: Callable[[Transaction], Stored], now: Moment, order: Order) -> "_Taken":
-        """Find or store the operation and claim it where it may be dispatched now, in one transaction, its slot written first."""
+    def _take_and_run(self, find: Callable[[Transaction], Stored], now: Moment, order: Order) -> Operation | Stored:
+        """Find or store the operation; run it where it may be dispatched now, else return what was found."""
+        mine: list[tuple[int, int]] = []
+        with self._room:
+            try:
+                taken = self._take(find, now, order, mine)
+                return taken.stored if taken.claimed is None else self._run(taken, now, order)
+            finally:
+                self._taking.difference_update(mine)
+
+    def _take(self, find: Callable[[Transaction], Stored], now: Moment, order: Order, mine: list[tuple[int, int]]) -> "_Taken":
+        """Find or store the operation and claim it where it may be dispatched now, in one transaction, its slot written first.
+
+        What is claimed is noted in `mine`: until that is given up, no other call takes it for a dispatch that was left behind.
+        """
         presence = self._present()
         slots: list[tuple[int, int, int]] = []
 
@@ -152,6 +164,8 @@ class Inline:
             if claimed is not None:
                 slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
                 slots.append((slot, claimed.row.id, claimed.row.attempt))
+                mine.append((claimed.row.id, claimed.row.attempt))
+                self._taking.update(mine)
             return _Taken(stored, claimed, slot)
 
         def undone() -> None:
@@ -241,10 +255,9 @@ class Inline:
                 row = must_find(transaction, order.operation_id)
         if row.status is Status.PREPARED and row.attempt:
             now = self._shell.clock.now()
-            with self._room:
-                taken = self._take(lambda transaction: Stored(must_find(transaction, order.operation_id), False), now, order)
-                if taken.claimed is not None:
-                    return self._run(taken, now, order)
+            ran = self._take_and_run(lambda transaction: Stored(must_find(transaction, order.operation_id), False), now, order)
+            if isinstance(ran, Operation):
+                return ran
         return self._app.get(order.operation_id)
 
     def _ask(self, row: Row) -> None:

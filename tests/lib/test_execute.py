@@ -1,9 +1,11 @@
 """Running in the caller's own process: repeats beside a live owner, a store that fails, and a caller that dies."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from settled import (
     Status,
 )
 from settled.core.moment import Moment
+from settled.execution.calls import Calls as InlineCalls
 from tests.conftest import eventually
 from tests.lib.apps.bench import ARGUMENTS, OPERATION_ID, Bench, Calls, locked, operation_id_of, run, spawn
 
@@ -209,6 +212,32 @@ def test_many_threads_of_one_app_execute_at_once(bench: Bench) -> None:
         thread.join()
     assert got == {number: number for number in range(16)}
     assert len({bench.app.get(f"op-{number}").attempt_records[0]["worker"] for number in range(16)}) == 1
+
+
+def test_a_second_call_takes_no_dispatch_from_the_first_that_is_about_to_start_it(bench: Bench) -> None:
+    effect = bench.effect(lambda: "done", operation_id=lambda a: "op-1")
+    is_claimed, may_start, got = threading.Event(), threading.Event(), list[Any]()
+
+    def wait_before_the_start(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code is InlineCalls.run.__code__:
+            is_claimed.set()
+            may_start.wait(30)
+
+    def first() -> None:
+        sys.settrace(wait_before_the_start)
+        got.append(effect.execute({}))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    try:
+        assert is_claimed.wait(30)
+        second = effect.execute({})
+        assert (second.status, second.attempts) == (Status.DISPATCHED, 1)
+    finally:
+        may_start.set()
+        thread.join()
+    assert [(one.status, one.attempts) for one in got] == [(Status.CONFIRMED, 1)]
+    assert [event.type for event in bench.app.events("op-1")] == ["submitted", "dispatched", "returned"]
 
 
 @pytest.mark.promise("D32", part="an asynchronous handler, executed beside nobody's loop")
