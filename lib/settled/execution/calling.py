@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from settled.core.canonical import canonical_text, parse_canonical
@@ -23,7 +24,7 @@ from settled.execution.context import Marks, ProbeContext
 from settled.execution.forked import leave_if_forked
 from settled.execution.job import Callables, End, Job, Kind, ReadClock, Redact, Report
 
-Steps = Generator[object, Any, Report]
+Wait = Callable[[Any], Awaitable[object]]
 
 
 class Caller:
@@ -40,45 +41,17 @@ class Caller:
 
         The fence is RETURNED where the code came back with a value; else it is None and the executor's to judge.
         """
-        process = os.getpid()
-        steps = self._steps(job, contract, context, marks)
+        steps = self._call(job, contract, context, marks, _wait_here)
         try:
-            value = next(steps)
-            while True:
-                leave_if_forked(process)
-                try:
-                    answer = asyncio.run(_wait_for(value)) if isinstance(value, Awaitable) else value
-                except BaseException as error:  # noqa: BLE001 - handed to the one place that judges it
-                    leave_if_forked(process)
-                    value = steps.throw(error)
-                else:
-                    leave_if_forked(process)
-                    value = steps.send(answer)
+            steps.send(None)
         except StopIteration as end:
             report: Report = end.value
-        leave_if_forked(process)
-        return report
+            return report
+        raise AssertionError("a call whose awaitables are run to their end waits for nothing")
 
     async def call_async(self, job: Job, contract: Callables, context: ProbeContext, marks: Marks) -> Report:
         """Run one attempt on the running event loop; as `call` otherwise."""
-        process = os.getpid()
-        steps = self._steps(job, contract, context, marks)
-        try:
-            value = next(steps)
-            while True:
-                leave_if_forked(process)
-                try:
-                    answer = await value if isinstance(value, Awaitable) else value
-                except BaseException as error:  # noqa: BLE001 - handed to the one place that judges it
-                    leave_if_forked(process)
-                    value = steps.throw(error)
-                else:
-                    leave_if_forked(process)
-                    value = steps.send(answer)
-        except StopIteration as end:
-            report: Report = end.value
-        leave_if_forked(process)
-        return report
+        return await self._call(job, contract, context, marks, _wait_on_this_loop)
 
     def never_entered(self, job: Job, why: str | None = None) -> Report:
         """Report that the code of `job` was not called and will not be."""
@@ -89,19 +62,26 @@ class Caller:
         """Report that we stopped waiting: nothing is known of the code, which may go on."""
         return Report(job=job, end=end, provider_operation_id=marks.provider_operation_id, sending=marks.sending, ended=self._clock())
 
-    def _steps(self, job: Job, contract: Callables, context: ProbeContext, marks: Marks) -> Steps:
-        """Yield what each callback gave, take back what it came to, return the Report."""
+    async def _call(self, job: Job, contract: Callables, context: ProbeContext, marks: Marks, wait: Wait) -> Report:
+        process = os.getpid()
+        try:
+            return await self._run(job, contract, context, marks, partial(_result, process, wait))
+        finally:
+            leave_if_forked(process)
+
+    async def _run(self, job: Job, contract: Callables, context: ProbeContext, marks: Marks, result: Wait) -> Report:
+        """`result` makes of what a callback gave what it came to."""
         try:
             arguments = parse_canonical(job.arguments)
             if job.kind is Kind.PROBE:
-                value = yield contract.call_probe(arguments, context, job.idempotency_key)
+                value = await result(contract.call_probe(arguments, context, job.idempotency_key))
             else:
-                value = yield contract.call_handler(arguments, context, job.idempotency_key)
+                value = await result(contract.call_handler(arguments, context, job.idempotency_key))
         except BaseException as error:  # noqa: BLE001 - after the entry any error leaves the outcome unknown; none is success
             return self._raised(job, error, marks)
         if job.kind is Kind.PROBE:
-            return (yield from self._answered(job, contract, value, marks))
-        return (yield from self._returned(job, contract, value, marks))
+            return await self._answered(job, contract, value, marks, result)
+        return await self._returned(job, contract, value, marks, result)
 
     def _raised(self, job: Job, error: BaseException, marks: Marks) -> Report:
         verdict = judge_error(error, job, sending=marks.sending, redact=self._redact)
@@ -117,14 +97,14 @@ class Caller:
             ended=self._clock(),
         )
 
-    def _returned(self, job: Job, contract: Callables, value: object, marks: Marks) -> Steps:
+    async def _returned(self, job: Job, contract: Callables, value: object, marks: Marks, result: Wait) -> Report:
         try:
             text = canonical_text(value, "output")
             if is_longer(text, job.result_bytes_max):
                 raise ValueError(f"output is longer than {job.result_bytes_max} bytes; return a reference, not a payload")
         except BaseException as error:  # noqa: BLE001 - a value whose own code fails cannot be stored either
             return replace(self._raised(job, error, marks), end=End.RESULT_NOT_STORABLE, retryable=False, fence=FenceBasis.RETURNED)
-        holds = yield from self._postcondition(job, contract, text)
+        holds = await self._postcondition(job, contract, text, result)
         return Report(
             job=job,
             end=End.RETURNED,
@@ -136,7 +116,7 @@ class Caller:
             ended=self._clock(),
         )
 
-    def _answered(self, job: Job, contract: Callables, value: object, marks: Marks) -> Steps:
+    async def _answered(self, job: Job, contract: Callables, value: object, marks: Marks, result: Wait) -> Report:
         if type(value) is not ProbeResult:
             error = TypeError(f"the probe returned {type(value).__name__}, not ProbeResult, which is no answer")
             return replace(self._raised(job, error, marks), fence=FenceBasis.RETURNED)
@@ -146,16 +126,16 @@ class Caller:
             answer, text = replace(answer, output_text=None, storable=False), None
         holds = None
         if answer.status is ProbeStatus.COMMITTED and text is not None:  # without an output there is nothing to hold it against
-            holds = yield from self._postcondition(job, contract, text)
+            holds = await self._postcondition(job, contract, text, result)
         return Report(
             job=job, end=End.ANSWERED, output=text, postcondition=holds, answer=answer, fence=FenceBasis.RETURNED, ended=self._clock()
         )
 
-    def _postcondition(self, job: Job, contract: Callables, output: str) -> Generator[object, Any, bool | None]:
+    async def _postcondition(self, job: Job, contract: Callables, output: str, result: Wait) -> bool | None:
         if not contract.has_postcondition:
             return None
         try:
-            return bool((yield contract.call_postcondition(json.loads(job.arguments), json.loads(output))))
+            return bool(await result(contract.call_postcondition(json.loads(job.arguments), json.loads(output))))
         except BaseException:  # noqa: BLE001 - a condition that could not be checked is not met
             return False
 
@@ -167,5 +147,21 @@ def is_longer(text: str, bytes_max: int) -> bool:
     return not text.isascii() and len(text.encode()) > bytes_max
 
 
-async def _wait_for(value: Awaitable[object]) -> object:
+async def _result(process: int, wait: Wait, value: object) -> object:
+    """Return what `value` comes to. A child that a callback forked ends here: it neither waits nor goes on to the next callback."""
+    leave_if_forked(process)
+    if not isinstance(value, Awaitable):
+        return value
+    try:
+        return await wait(value)
+    finally:
+        leave_if_forked(process)
+
+
+async def _wait_on_this_loop(value: Awaitable[object]) -> object:
     return await value
+
+
+async def _wait_here(value: Awaitable[object]) -> object:
+    """Waits without waiting: to whoever steps through the call it looks like any other function."""
+    return asyncio.run(_wait_on_this_loop(value))
