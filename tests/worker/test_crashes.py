@@ -49,6 +49,26 @@ def test_killed_after_the_claim_it_was_never_entered_and_is_dispatched_again(her
     assert not here.lines("probes")
 
 
+@pytest.mark.promise("S01", part="killed while a runner had several in hand: those behind the one that ran never entered")
+def test_killed_while_a_runner_has_several_in_hand_only_the_one_that_ran_is_unknown(here: Place) -> None:
+    for number in range(10):  # how many are claimed ahead depends on how quick this machine has been
+        worker = here.worker(settings={"SETTLED_WORKER__PROCESS_RUNNERS": "1"}).ready()
+        quick = here.app.submit_many([("append_process", {"reference": fresh()}) for _ in range(200)])
+        here.settled(*(op.operation_id for op in quick))
+        last = [{"reference": f"r-{number}", "kills": worker.pid}, *({"reference": fresh()} for _ in range(20))]
+        killer, *others = here.app.submit_many([("append_process", one) for one in last])
+        assert worker.ended() == -signal.SIGKILL
+        behind = [op.operation_id for op in others if here.app.get(op.operation_id).status is Status.DISPATCHED]
+        if behind:
+            break
+    assert behind and here.app.get(killer.operation_id).status is Status.DISPATCHED
+    here.worker()
+    assert {op.status for op in here.settled(*(op.operation_id for op in others))} == {Status.CONFIRMED}
+    assert [here.story(one) for one in behind] == [["submitted", "dispatched", "never_entered", "dispatched", "returned"]] * len(behind)
+    assert here.app.get(killer.operation_id).outcome is Outcome.UNKNOWN
+    assert set(here.lines("lines").values()) == {1}
+
+
 @ISOLATIONS
 def test_killed_in_the_handler_before_the_effect_only_a_proved_absence_repeats_it(here: Place, isolation: str) -> None:
     reference = fresh()

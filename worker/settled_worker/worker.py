@@ -57,6 +57,7 @@ _SIGNALS_TO_STOP_NOW: Final = 2
 _RUNNERS_AHEAD: Final = 2  # ready before the first claim; more are started as they are needed
 _GATHER_SECONDS: Final = 0.0003
 _GATHER_LOOKS: Final = 4
+_GATHER_LOOKS_AHEAD: Final = 20  # while others wait for the places that become free: none of these stays empty meanwhile
 _READY_LOOK_SECONDS: Final = 0.05
 _FINDING: Final = ("leases", "reconcile", "escalate")
 
@@ -291,8 +292,9 @@ class Worker:
 
     def _gather(self) -> list[Report]:
         """Take the reports that have come. While several handlers run, wait a moment for more: one commit carries them all."""
-        enough = len(self._pump.flights) // 2
-        for _ in range(_GATHER_LOOKS):
+        running = len(self._pump.flights)
+        enough, is_ahead = running // 2, running > self._settings.worker.slots
+        for _ in range(_GATHER_LOOKS_AHEAD if is_ahead else _GATHER_LOOKS):
             if not 0 < len(self._wake.reports) < enough:
                 break
             time.sleep(_GATHER_SECONDS)

@@ -16,6 +16,7 @@ import structlog
 from settled.clock import boot_us
 from settled.core.limits import DEFAULTS
 from settled.execution.endings import describe_status
+from settled.execution.job import Job
 from settled.execution.link import SupervisorLink
 from settled.execution.runner_end import Ready, RunnerEnd, State, Told
 from settled.execution.wire import Line, Message, WireError, line_bytes_max
@@ -88,7 +89,12 @@ class Crew:
             longest = line_bytes_max(max(self._limits.arguments_bytes_max, self._limits.result_bytes_max))
             keep = () if self._lock_fd is None else (self._lock_fd,)
             self._link = SupervisorLink(
-                self._app_reference, recorder=self._recorder, keep=keep, runner_line_bytes_max=longest, cgroup=self._cgroup
+                self._app_reference,
+                recorder=self._recorder,
+                keep=keep,
+                runner_line_bytes_max=longest,
+                runner_memory_bytes_max=self._limits.runner_bytes_max,
+                cgroup=self._cgroup,
             )
             self._watch.watch(self._link.line, self._on_supervisor)
         return self._link
@@ -96,9 +102,10 @@ class Crew:
     def spawn(self) -> None:
         """Start one runner. Raises OSError or ConfigurationError."""
         link, by_us = self.supervisor(), boot_us() + self._limits.start_us
-        line = link.spawn(self._numbers + 1, by_us, by_us + START_GRACE_US)
+        armed = by_us, by_us + START_GRACE_US
+        line = link.spawn(self._numbers + 1, *armed)
         self._numbers += 1
-        runner = RunnerEnd(self._numbers, line, by_us + START_GRACE_US + self._limits.patience_us)
+        runner = RunnerEnd(self._numbers, line, armed[1] + self._limits.patience_us, armed)
         self._runners[runner.number] = runner
         self.watch(runner)
         self._watch.watch(link.line, self._on_supervisor)
@@ -107,10 +114,63 @@ class Crew:
         """Listen to `runner`, and push what it has not read yet."""
         self._watch.watch(runner.line, lambda: self._on_runner(runner))
 
-    def disarm(self, runner: RunnerEnd) -> None:
-        """Its deadline no longer stands."""
-        if self._link is not None:
-            self._link.disarm(runner.number)
+    def keep_time(self, runner: RunnerEnd, job: Job) -> bool:
+        """Let the supervisor hold the deadline of `job`, the first in this runner's hands; False where it does. See `is_told`."""
+        wanted = job.deadline_boot_us, job.kill_boot_us
+        if self._link is None or runner.armed_boot_us == wanted:
+            return False
+        (self._link.arm if runner.armed_boot_us is None else self._link.move)(runner.number, *wanted)
+        runner.armed_boot_us = wanted
+        return True
+
+    def is_told(self) -> bool:
+        """Tell the supervisor what is to be told; whether all of it is in its hands now."""
+        link = self._link
+        if link is None:
+            return False
+        link.push()
+        if link.line.at_end:
+            self.lose_supervisor("its socket is closed")
+        elif link.pending:
+            self._watch.watch(link.line, self._on_supervisor)
+        return not link.pending and self._link is link
+
+    @property
+    def has_supervisor(self) -> bool:
+        return self._link is not None
+
+    def push(self, runner: RunnerEnd) -> None:
+        """Bring what is queued for `runner` into its hands, and expect the end of the first."""
+        self._expect(runner)
+        runner.line.push()
+        if runner.line.pending:
+            self.watch(runner)
+
+    def go_on(self, runner: RunnerEnd) -> None:
+        """It goes on with what it has in hand."""
+        if runner.job is not None:
+            self._expect(runner)
+            if self.keep_time(runner, runner.job):
+                self.is_told()
+
+    def _expect(self, runner: RunnerEnd) -> None:
+        if runner.job is not None:
+            runner.give_up_boot_us = runner.job.kill_boot_us + self._limits.patience_us
+
+    def rest(self, runner: RunnerEnd) -> None:
+        """It has nothing in hand. The deadline that no longer stands is replaced by the next, or see `disarm_idle`."""
+        runner.state, runner.give_up_boot_us = State.IDLE, None
+
+    def disarm_idle(self) -> None:
+        """Let the supervisor forget the deadlines of runners that were given nothing else: without a worker they are to leave at once."""
+        for runner in self.all(State.IDLE):
+            if self._link is not None and runner.armed_boot_us is not None:
+                runner.armed_boot_us = None
+                self._link.disarm(runner.number)
+
+    def listen(self, runner: RunnerEnd) -> None:
+        """Hear what `runner` has said until now."""
+        self._listen(runner)
 
     def stop(self, runner: RunnerEnd, grace_us: int, kill_boot_us: int) -> None:
         """TERM now, KILL after the grace, at the latest at `kill_boot_us`."""
@@ -118,7 +178,9 @@ class Crew:
         kill_us = min(now_us + grace_us, kill_boot_us)
         runner.is_stopping, runner.give_up_boot_us = True, kill_us + self._limits.patience_us
         if self._link is not None:
+            runner.armed_boot_us = now_us, kill_us
             self._link.arm(runner.number, now_us, kill_us)
+            self._link.push()
 
     def end(self, runner: RunnerEnd) -> None:
         """KILL now; `on_over` follows."""
@@ -134,6 +196,7 @@ class Crew:
         runner.state, runner.give_up_boot_us = State.ENDING, kill_us + self._limits.patience_us
         if self._link is not None:
             self._link.arm(runner.number, kill_us, kill_us)
+            self._link.push()
         self._watch.unwatch(runner.line)
         runner.line.close()
 
@@ -231,8 +294,9 @@ class Crew:
             runner.state, runner.give_up_boot_us = State.ENDING, boot_us() + self._limits.patience_us
             self._listener.on_start_failed(word.error)
             return
-        runner.state, runner.give_up_boot_us = State.IDLE, None
-        self.disarm(runner)
+        runner.state, runner.give_up_boot_us, runner.armed_boot_us = State.IDLE, None, None
+        if self._link is not None:
+            self._link.disarm(runner.number)  # at once: that it was armed for its start does not show how long it will rest
 
     def _on_supervisor(self) -> None:
         link = self._link

@@ -35,7 +35,8 @@ class Silence:
     """What is known of an attempt whose runner died, or was given up, without having told its end."""
 
     marks: Marks
-    is_stopping: bool  # a person or a fast stop of the service asked for it
+    is_stopping: bool  # a person or a fast stop of the service ended its runner
+    is_unwanted: bool  # a person asked for the end of this attempt
     is_buried: bool  # the supervisor has said that nothing of the runner is left
     is_overdue: bool  # its deadline had come
     phase: Phase | None  # what revoking the slot came to; None = nothing may be concluded
@@ -57,7 +58,8 @@ def may_be_said(report: Report) -> bool:
 
 def spoken(report: Report) -> Report:
     """Return what the runner said with its fence, for an end after which nothing need be killed."""
-    return replace(report, fence=_SPOKEN_FENCES[report.end])
+    fence = _SPOKEN_FENCES[report.end]
+    return report if report.fence is fence else replace(report, fence=fence)
 
 
 def spoken_and_over(report: Report, *, is_buried: bool, ended: Moment) -> Report:
@@ -82,8 +84,8 @@ def silent(job: Job, seen: Silence) -> Report:
 def _judge(job: Job, seen: Silence) -> tuple[End, FenceBasis | None]:
     fence = FenceBasis.PROCESS_KILLED if seen.is_buried else None
     if seen.phase is Phase.CLAIMED:
-        # A stop stays a stop: what was never entered by itself would be dispatched again.
-        return (End.STOPPED if seen.is_stopping else End.NEVER_ENTERED), FenceBasis.NEVER_ENTERED
+        # A person's stop stays a stop: what was never entered by itself would be dispatched again.
+        return (End.STOPPED if seen.is_unwanted else End.NEVER_ENTERED), FenceBasis.NEVER_ENTERED
     if seen.is_stopping:
         return End.STOPPED, fence
     if seen.phase is Phase.ENTERED and job.announces_sending and not seen.marks.sending:

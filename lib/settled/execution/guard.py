@@ -24,6 +24,8 @@ from settled.execution.descendants import MARK, kill_marked
 
 LOOK_SECONDS_MAX: Final = 1.0  # poll() does not count a suspend of the machine: look at the boot clock again and again
 _KERNEL_LATER_US: Final = 100_000  # the thread first, because it takes the group along
+_KERNEL_SLACK_US: Final = 100_000  # and up to so much later again: then short attempts that follow one another set the timer once
+_NEVER_US: Final = 2**63 - 1
 _CLOCK_BOOTTIME: Final = 7
 _TIMER_ABSTIME: Final = 1
 
@@ -36,6 +38,8 @@ class Guard:
         self._lifeline, self._group = lifeline, group
         self._mark = os.environ.get(MARK)  # now, before the user's code can change it
         self._kill_boot_us: int | None = None
+        self._looks_at_boot_us = _NEVER_US  # when the thread will look again by itself
+        self._timer_boot_us = 0
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
@@ -44,15 +48,20 @@ class Guard:
         threading.Thread(target=self._watch, name="settled-guard", daemon=True).start()
 
     def arm(self, kill_boot_us: int) -> None:
+        """Kill at this moment. It costs a system call only where neither the thread nor the timer would wake in time for it."""
         self._kill_boot_us = kill_boot_us
-        if self._timer is not None:
-            self._timer.set(kill_boot_us + _KERNEL_LATER_US)
-        with contextlib.suppress(BlockingIOError):  # a full bell rings already
-            self._bell.send(b"!")
+        kernel_us = kill_boot_us + _KERNEL_LATER_US
+        if self._timer is not None and not kernel_us <= self._timer_boot_us <= kernel_us + _KERNEL_SLACK_US:
+            self._timer_boot_us = kernel_us + _KERNEL_SLACK_US // 2
+            self._timer.set(self._timer_boot_us)
+        if kill_boot_us < self._looks_at_boot_us:
+            with contextlib.suppress(BlockingIOError):  # a full bell rings already
+                self._bell.send(b"!")
 
     def disarm(self) -> None:
         self._kill_boot_us = None
-        if self._timer is not None:
+        if self._timer is not None and self._timer_boot_us:
+            self._timer_boot_us = 0
             self._timer.set(0)
 
     def _watch(self) -> None:
@@ -60,8 +69,7 @@ class Guard:
         poll.register(self._lifeline, select.POLLIN)
         poll.register(self._ear, select.POLLIN)
         while True:
-            due = self._kill_boot_us
-            wait_seconds = None if due is None else max(0.0, min(LOOK_SECONDS_MAX, (due - boot_us()) / 1e6))
+            wait_seconds = self._wait_seconds()
             ready = poll.poll(None if wait_seconds is None else wait_seconds * 1000 + 1)
             if any(descriptor == self._lifeline for descriptor, _ in ready):
                 self._kill()
@@ -71,6 +79,16 @@ class Guard:
             due = self._kill_boot_us
             if due is not None and boot_us() >= due:
                 self._kill()
+
+    def _wait_seconds(self) -> float | None:
+        """Return how long to sleep; None: until the bell rings, which it does for whatever is armed from here on and is due before."""
+        while True:
+            due, now_us = self._kill_boot_us, boot_us()
+            looks_at = _NEVER_US if due is None else min(due, now_us + int(LOOK_SECONDS_MAX * 1e6))
+            self._looks_at_boot_us = looks_at
+            armed = self._kill_boot_us  # again: what was armed in between has compared with the look before this one
+            if armed is None or armed >= looks_at:
+                return None if due is None else max(0.0, (looks_at - now_us) / 1e6)
 
     def _kill(self) -> None:
         try:

@@ -12,6 +12,7 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,14 @@ class SupervisorLink:
     """One supervisor and the sockets to it and through it."""
 
     def __init__(
-        self, app_reference: str, *, recorder: Path | None, keep: tuple[int, ...], runner_line_bytes_max: int, cgroup: Path | None = None
+        self,
+        app_reference: str,
+        *,
+        recorder: Path | None,
+        keep: tuple[int, ...],
+        runner_line_bytes_max: int,
+        runner_memory_bytes_max: int,
+        cgroup: Path | None = None,
     ) -> None:
         """`keep` are descriptors that the supervisor and every runner hold open; `cgroup` is where each runner gets a group of its own.
 
@@ -45,6 +53,7 @@ class SupervisorLink:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "settled.execution.supervisor", app_reference, "--control-fd", str(theirs.fileno())]
         command += ["--token", self.token, "--line-bytes-max", str(runner_line_bytes_max)]
+        command += ["--memory-bytes-max", str(runner_memory_bytes_max)]
         command += [part for descriptor in keep for part in ("--keep-fd", str(descriptor))]
         command += ["--recorder", str(recorder)] if recorder else []
         command += ["--cgroup", str(cgroup)] if cgroup else []
@@ -85,10 +94,15 @@ class SupervisorLink:
         return Line(ours, self._runner_line_bytes_max)
 
     def arm(self, number: int, terminate_boot_us: int, kill_boot_us: int) -> None:
-        """TERM to the runner's group at the one moment, KILL at the other, whatever becomes of this process."""
-        self.line.send({"op": "arm", "runner": number, "terminate_boot_us": terminate_boot_us, "kill_boot_us": kill_boot_us})
+        """TERM to the runner's group at the one moment, KILL at the other, whatever becomes of this process. Waits for a push."""
+        self.line.queue({"op": "arm", "runner": number, "terminate_boot_us": terminate_boot_us, "kill_boot_us": kill_boot_us})
+
+    def move(self, number: int, terminate_boot_us: int, kill_boot_us: int) -> None:
+        """As `arm`, now that what was armed for has ended: a runner that TERM is under way to is killed instead."""
+        self.line.queue({"op": "move", "runner": number, "terminate_boot_us": terminate_boot_us, "kill_boot_us": kill_boot_us})
 
     def disarm(self, number: int) -> None:
+        """What was armed for has ended, and nothing follows: a runner that TERM is under way to is killed."""
         self.line.send({"op": "disarm", "runner": number})
 
     def kill(self, number: int) -> None:
@@ -104,11 +118,11 @@ class SupervisorLink:
         if not self.line.pending:
             self._close_handed_over()
 
-    def events(self) -> list[Message]:
-        """Return what the supervisor has told. Raises WireError."""
-        events = self.line.receive()
-        self.greeted = self.greeted or any(event.get("event") == "hello" for event in events)
-        return events
+    def events(self) -> Iterator[Message]:
+        """Yield what the supervisor has told. Raises WireError."""
+        for event in self.line.receive():
+            self.greeted = self.greeted or event.get("event") == "hello"
+            yield event
 
     def dismiss(self) -> None:
         """Close the socket: the supervisor ends the runners that are idle, waits for the others, and leaves."""

@@ -69,11 +69,11 @@ class Execution:
     def free(self, isolation: Isolation) -> int:
         """Return how many more handlers of this isolation may be claimed."""
         room = self._slots - self._handlers.total()
+        may_wait = self._may_wait(isolation)
+        if self._handlers[isolation] == self._handlers.total():  # what waits for a place would keep the slots from the others
+            room += may_wait
         if isolation is Isolation.PROCESS:  # without an app to import none may be claimed: it could never be entered
-            runners = self._process_slots + self._may_wait(isolation)
-            room = min(room, runners - self._handlers[isolation]) if self._app_ref else 0
-        elif self._handlers[isolation] == self._handlers.total():  # what waits for a thread would keep the slots from the others
-            room += self._may_wait(isolation)
+            room = min(room, self._process_slots + may_wait - self._handlers[isolation]) if self._app_ref else 0
         return max(0, room)
 
     def free_probes(self) -> int:

@@ -12,6 +12,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -21,8 +22,9 @@ from typing import Final
 import structlog
 
 from settled.clock import boot_us
+from settled.execution.contest import RevokeRecorder
 from settled.execution.crew import RunnerLimits
-from settled.execution.fleet import Fleet, RevokeRecorder
+from settled.execution.fleet import Fleet
 from settled.execution.job import Arrived, Job, Kind, ReadClock, Report
 from settled.execution.leftovers import OUR_THREADS
 from settled.execution.wire import Line
@@ -30,6 +32,7 @@ from settled.execution.wire import Line
 LOOK_SECONDS_MAX: Final = 1.0  # select() does not count a suspend of the machine
 DISMISS_SECONDS: Final = 8.0
 FORCE_SECONDS: Final = 6.0  # to see dead what was killed; takes milliseconds, unless the kernel holds it
+GATHER_SECONDS: Final = 0.001  # for more reports, while runners have several attempts in hand: one look takes them all
 BROKEN_TURN_SECONDS: Final = 0.1  # so that a lasting error does not fill the log and a core
 
 log = structlog.get_logger("settled.execution")
@@ -55,6 +58,7 @@ class ProcessExecutor:
         `cgroup` is the incarnation's control group, where it has one.
         """
         self._inbox: deque[Callable[[], None]] = deque()
+        self._is_rung = False
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
@@ -168,10 +172,11 @@ class ProcessExecutor:
             self._release()
 
     def _turn(self) -> None:
+        if self._fleet.is_crowded:
+            time.sleep(GATHER_SECONDS)
         for key, _ in self._selector.select(self._wait_seconds()):
-            if key.data is not None:
-                key.data()
-        self._hear_bell()
+            (key.data or self._hear_bell)()
+        self._is_rung = False  # before the inbox is emptied: what comes from here on rings, or is heard in this turn
         while self._inbox:
             self._inbox.popleft()()
         self._fleet.look(boot_us())
@@ -184,6 +189,9 @@ class ProcessExecutor:
 
     def _wish(self, what: Callable[[], None]) -> None:
         self._inbox.append(what)
+        if self._is_rung:
+            return
+        self._is_rung = True
         with contextlib.suppress(OSError):  # full: it rings already; closed: everything has been reported
             self._bell.send(b"!")
 

@@ -1,6 +1,7 @@
 """Call handlers and probes in a process that can be killed: import the app once, then run one attempt after the other.
 
-Promise: entry is contested before the code is called and every end is told in one bounded line; what the code prints, forks
+Promise: entry is contested before the code is called, every end is told in one bounded line before the next is entered, and after an
+end that may have left something behind nothing is entered; what the code prints, forks
 or leaves behind cannot speak in its place. Started by the supervisor as `python -m settled.execution.runner MODULE:APP`.
 """
 
@@ -16,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +27,7 @@ from settled.core.errors import ConfigurationError
 from settled.execution.calling import Caller
 from settled.execution.classify import bounded_text, class_name, keep_text
 from settled.execution.context import Marks, context_for
+from settled.execution.endings import keeps_runner
 from settled.execution.guard import Guard
 from settled.execution.job import End, Job, Kind, Report
 from settled.execution.recorder import Recorder
@@ -38,8 +41,11 @@ _LEFT_IGNORED = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 class Runner:
     """The work of one runner process. Everything happens in its main thread, where the code may set signal handlers."""
 
-    def __init__(self, line: Line, guard: Guard, recorder: Recorder | None) -> None:
-        self._line, self._guard, self._recorder = line, guard, recorder
+    def __init__(self, line: Line, guard: Guard, recorder: Recorder | None, memory_bytes_max: int) -> None:
+        """After an attempt by which this process has come to hold more than `memory_bytes_max` it enters no other."""
+        self._line, self._guard, self._recorder, self._memory_bytes_max = line, guard, recorder, memory_bytes_max
+        self._in_hand: deque[Job] = deque()
+        self._held_bytes = 0  # the most memory so far, looked at after each attempt
         self._say_lock = threading.Lock()  # the code may call ctx.report from a thread of its own
         self._pid = os.getpid()
         os.register_at_fork(after_in_child=line.close)  # a forked child must not speak for this process
@@ -55,10 +61,12 @@ class Runner:
         self._exit_if_forked()
         caller = Caller(clock=SystemClock().now, redact=getattr(app, "redact", None) or keep_text)
         self._say({"ready": True})
-        while (message := self._next()) is not None:
-            self._serve(app, caller, job_from_wire(message.get("job")))
+        while (job := self._next()) is not None:
+            if not self._serve(app, caller, job):
+                self._wait_for_the_end()
 
-    def _serve(self, app: Any, caller: Caller, job: Job) -> None:
+    def _serve(self, app: Any, caller: Caller, job: Job) -> bool:
+        """Run one attempt and tell its end; return whether this process may enter another."""
         self._guard.arm(job.kill_boot_us)
         report = self._run_attempt(app, caller, job)
         self._exit_if_forked()
@@ -66,18 +74,19 @@ class Runner:
             # A note for whoever comes after a crash; without it the attempt is only looked at longer.
             with contextlib.suppress(Exception):
                 self._recorder.returned(job.slot, job.row, job.attempt, announces_sending=job.announces_sending)
+        # Told before the next is entered: what has ended must not be lost with what follows.
+        self._held_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # the kernel counts KiB
         try:
             self._tell_end(report)
         except WireError as error:  # longer than this worker's lines, whatever the contract allows
             end = End.RESULT_NOT_STORABLE if job.kind is Kind.HANDLER else End.RAISED
-            self._tell_end(
-                replace(report, end=end, output=None, answer=None, postcondition=None, error_text=str(error)[: job.error_text_max])
-            )
-        self._guard.disarm()
+            text = str(error)[: job.error_text_max]
+            report = replace(report, end=end, output=None, answer=None, postcondition=None, error_text=text)
+            self._tell_end(report)
+        return keeps_runner(report) and self._held_bytes <= self._memory_bytes_max
 
     def _tell_end(self, report: Report) -> None:
-        bytes_max = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # the kernel counts KiB
-        self._say({"key": list(report.job.key), "report": report_to_wire(report), "rss_bytes_max": bytes_max})
+        self._say({"key": report.job.key, "report": report_to_wire(report), "rss_bytes_max": self._held_bytes})
 
     def _run_attempt(self, app: Any, caller: Caller, job: Job) -> Report:
         try:
@@ -120,16 +129,29 @@ class Runner:
             if self._line.at_end and os.getpid() == self._pid:
                 self._leave()
 
-    def _next(self) -> Message | None:
-        """Wait for the next message; None when the worker has closed the socket."""
+    def _next(self) -> Job | None:
+        """Return the next attempt, waiting for it if need be; None when the worker has closed the socket."""
+        if not self._in_hand:
+            self._hear()
+        while not self._in_hand:
+            self._guard.disarm()
+            if self._line.at_end:
+                return None
+            select.select([self._line], [], [])
+            self._hear()
+        return self._in_hand.popleft()
+
+    def _hear(self) -> None:
+        self._in_hand.extend(job_from_wire(message.get("job")) for message in self._line.receive())
+
+    def _wait_for_the_end(self) -> None:
+        """Enter nothing any more: the worker ends this process, or closes the socket. What is left in hand it gives to another."""
+        self._guard.disarm()
+        self._in_hand.clear()
         while not self._line.at_end:
             select.select([self._line], [], [])
-            messages = self._line.receive()
-            if len(messages) > 1:
-                raise WireError("a runner was handed two attempts at once")
-            if messages:
-                return messages[0]
-        return None
+            for _ in self._line.receive():
+                pass
 
     def _leave(self) -> NoReturn:
         os._exit(0)  # not SystemExit: the code below us on the stack could catch it and go on
@@ -180,6 +202,7 @@ def main() -> None:
     parser.add_argument("--job-fd", type=int, required=True)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--line-bytes-max", type=int, required=True)
+    parser.add_argument("--memory-bytes-max", type=int, required=True)
     parser.add_argument("--recorder", type=Path)
     parser.add_argument("--cgroup", type=Path)
     options = parser.parse_args()
@@ -193,7 +216,7 @@ def main() -> None:
     recorder = Recorder.open(options.recorder) if options.recorder else None
     line = Line(socket.socket(fileno=options.job_fd), options.line_bytes_max)
     with contextlib.suppress(KeyboardInterrupt):
-        Runner(line, guard, recorder).run(options.app)
+        Runner(line, guard, recorder, options.memory_bytes_max).run(options.app)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from settled.execution.calling import Caller
 from settled.execution.context import Marks, ProbeContext, context_for
 from settled.execution.deadlines import NEVER_US, Deadlines
 from settled.execution.job import Arrived, End, Job, Kind, Report
-from settled.execution.pace import TIMEOUT_US_MIN, WAITING_PER_THREAD_MAX, Pace
+from settled.execution.pace import WAITING_PER_THREAD_MAX, Pace
 
 LINGER_LOOK_US: Final = 500_000
 LINGERS: Final = frozenset({End.RAISED, End.NEEDS_REVIEW})  # a rejected or unsent attempt is closed and needs no fence
@@ -77,7 +77,7 @@ class Runs:
         self._running: dict[tuple[Kind, int, int], Run] = {}
         self._lingering: list[Lingering] = []
         self._abandoned: Counter[str] = Counter()
-        self._pace, self._timeout_us_min = Pace(WAITING_PER_THREAD_MAX), TIMEOUT_US_MIN
+        self._pace = Pace(WAITING_PER_THREAD_MAX)
         deadlines.register(self.expire)
 
     @property
@@ -93,8 +93,6 @@ class Runs:
 
     def may_wait(self, places: int) -> int:
         """Return how many more attempts than `places` may be taken, to wait their turn: some while all are short, else none."""
-        if self._timeout_us_min < TIMEOUT_US_MIN:
-            return 0
         now_us = boot_us()
         with self._lock:
             entered_us = [run.entered_boot_us for run in self._running.values()]
@@ -107,7 +105,7 @@ class Runs:
             if job.key in self._running:
                 raise ValueError(f"attempt {job.attempt} of operation {job.operation_id!r} is running already. It was not started again.")
             self._running[job.key] = run
-            self._timeout_us_min = min(self._timeout_us_min, job.timeout_us)
+            self._pace.takes(job.timeout_us)
         self._deadlines.notice(job.deadline_boot_us)
         return run
 

@@ -76,36 +76,41 @@ class Supervisor:
         self._tell({"event": "hello", "pid": os.getpid()})
         try:
             while not self._control.at_end or self._children:
-                self._wait()
-                self._step()
+                self._step(is_word=self._wait())
         finally:
             self._kill_everything()
 
-    def _step(self) -> None:
+    def _step(self, *, is_word: bool) -> None:
+        """Do what is due. With `is_word` nothing but the worker's word woke us: then nobody has died."""
         # Before listening: an end that the worker told before this moment is then heard before its deadline is judged.
         now_us = boot_us()
         if not self._control.at_end:
             self._control.push()
-            for message in self._hear():
-                self._obey(message)
+            self._hear()
             if self._control.at_end:
                 self._bid_farewell()
-        self._notice_deaths()
+        if not is_word:
+            self._notice_deaths()
         for child in list(self._children.values()):
             self._keep_time(child, now_us)
             if child.is_dying:
                 self._bury(child)
-        self._reap_orphans()
+        if not is_word:
+            self._reap_orphans()
 
-    def _wait(self) -> None:
+    def _wait(self) -> bool:
+        """Sleep until something is to be done; return whether it is the worker that says something, and nothing else."""
         poll = select.poll()
         poll.register(self._alarm, select.POLLIN)
         if not self._control.at_end:
             poll.register(self._control, select.POLLIN | (select.POLLOUT if self._control.pending else 0))
         wait_us = self._wait_us()
-        poll.poll(None if wait_us is None else wait_us / 1000)
+        ready = poll.poll(None if wait_us is None else wait_us / 1000)
+        if len(ready) == 1 and ready[0][0] != self._alarm.fileno():
+            return True
         with contextlib.suppress(BlockingIOError):
             self._alarm.recv(4096)
+        return False
 
     def _wait_us(self) -> int | None:
         if any(child.is_dying for child in self._children.values()):
@@ -115,21 +120,21 @@ class Supervisor:
 
     # The worker's wishes.
 
-    def _hear(self) -> list[Message]:
+    def _hear(self) -> None:
         try:
-            return self._control.receive()
+            for message in self._control.receive():
+                self._obey(message)
         except WireError:
             self._control.at_end = True  # a worker that talks nonsense is as good as gone
-            return []
 
     def _obey(self, message: Message) -> None:
         match message.get("op"), self._children.get(message.get("runner", -1)):
             case "spawn", None:
                 self._spawn(message)
-            case "arm", Child() as child:
-                child.terminate_boot_us, child.kill_boot_us = message["terminate_boot_us"], message["kill_boot_us"]
-            case "disarm", Child(why="deadline") as child:
+            case "disarm" | "move", Child(why="deadline") as child:
                 self._kill(child, "deadline")  # TERM was under way already: it must not hit the next attempt
+            case "arm" | "move", Child() as child:
+                child.terminate_boot_us, child.kill_boot_us = message["terminate_boot_us"], message["kill_boot_us"]
             case "disarm", Child() as child:
                 child.terminate_boot_us = child.kill_boot_us = None
             case "kill", Child() as child:
@@ -286,6 +291,7 @@ def main() -> None:
     parser.add_argument("--keep-fd", type=int, action="append", default=[])
     parser.add_argument("--token", required=True)
     parser.add_argument("--line-bytes-max", type=int, required=True)
+    parser.add_argument("--memory-bytes-max", type=int, required=True)
     parser.add_argument("--recorder", type=Path)
     parser.add_argument("--cgroup", type=Path)
     options = parser.parse_args()
@@ -300,6 +306,7 @@ def main() -> None:
     def command(job_fd: int, group: Path | None) -> list[str]:
         line = [sys.executable, "-u", "-m", "settled.execution.runner", options.app, "--job-fd", str(job_fd)]
         line += ["--lifeline-fd", str(lifeline), "--line-bytes-max", str(options.line_bytes_max)]
+        line += ["--memory-bytes-max", str(options.memory_bytes_max)]
         line += ["--cgroup", str(group)] if group else []
         return line + (["--recorder", str(options.recorder)] if options.recorder else [])
 

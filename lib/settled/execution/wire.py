@@ -11,8 +11,10 @@ import json
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from itertools import islice, takewhile
+from operator import attrgetter
 from typing import Any, Final
 
 from settled.core.evidence import ProbeResult
@@ -22,10 +24,11 @@ from settled.execution.job import End, Job, Kind, Report
 
 Message = dict[str, Any]
 
-CHUNK_BYTES: Final = 262_144
-CHUNKS_MAX: Final = 64  # at one call, so that one end that never stops talking does not keep its reader from all others
+CHUNK_BYTES: Final = 65_536  # more of it would be memory that the kernel hands over and takes back for each look
+CHUNKS_MAX: Final = 256  # at one call, so that one end that never stops talking does not keep its reader from all others
 SLACK_BYTES: Final = 1_048_576  # identities, error text, probe evidence and the braces around a body
 _DESCRIPTORS_MAX: Final = 4
+_AT_ONCE_MAX: Final = 64  # messages in one system call
 
 
 class WireError(Exception):
@@ -42,20 +45,24 @@ def line_bytes_max(body_bytes_max: int) -> int:
 
 def encode(message: Mapping[str, Any], bytes_max: int) -> bytes:
     """Return the message as one line. Raises WireError if it is over the limit."""
-    text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    line = text.encode("utf-8", "backslashreplace") + b"\n"  # a lone surrogate becomes its JSON escape
+    line = _as_json(message).encode("utf-8", "backslashreplace") + b"\n"  # a lone surrogate becomes its JSON escape
     if len(line) > bytes_max:
         raise WireError(f"a message of {len(line)} bytes is over the limit of {bytes_max}")
     return line
 
 
+_as_json: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_from_json: Final = json.JSONDecoder().raw_decode
+
+
 def decode(line: bytes) -> Message:
     """Return the message of one line. Raises WireError."""
     try:
-        message = json.loads(line)
+        text = line.decode()
+        message, end = _from_json(text)
     except (ValueError, RecursionError) as error:
         raise WireError(f"a line of {len(line)} bytes is not JSON: {type(error).__name__}") from None
-    if type(message) is not dict:
+    if type(message) is not dict or text[end:].strip():
         raise WireError(f"a line of {len(line)} bytes is not a JSON object")
     return message
 
@@ -84,46 +91,56 @@ class Line:
 
     def send(self, message: Mapping[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         """Queue one message and push. The caller keeps `descriptors` open until nothing is pending. Raises WireError."""
+        self.queue(message, descriptors)
+        self.push()
+
+    def queue(self, message: Mapping[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        """Let one message wait for the next push, which takes many for the price of one. Raises WireError."""
         line = encode(message, self.bytes_max)
         if self._leaving_bytes + len(line) > 2 * self.bytes_max:
             raise WireError("the other end has stopped reading")
         self._leaving.append((line, descriptors))
         self._leaving_bytes += len(line)
-        self.push()
 
     def push(self) -> None:
         """Write what can be written now."""
         while self._leaving and not self.at_end:
-            line, descriptors = self._leaving[0]
             try:
-                sent = socket.send_fds(self.end, [line], list(descriptors)) if descriptors else self.end.send(line)
+                sent = self._write()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
                 self.at_end = True
                 break
             self._leaving_bytes -= sent
-            if sent == len(line):
-                self._leaving.popleft()
-            else:
-                self._leaving[0] = (line[sent:], ())  # the descriptors went with the first byte
+            while self._leaving and sent >= len(self._leaving[0][0]):
+                sent -= len(self._leaving.popleft()[0])
+            if sent:
+                self._leaving[0] = (self._leaving[0][0][sent:], ())  # the descriptors went with the first byte
         if self.at_end:
             self._leaving.clear()
             self._leaving_bytes = 0
 
-    def receive(self) -> list[Message]:
-        """Return the whole messages that are there; sets `at_end` when the other end is closed. Raises WireError."""
-        messages: list[Message] = []
+    def _write(self) -> int:
+        line, descriptors = self._leaving[0]
+        if descriptors:
+            return socket.send_fds(self.end, [line], list(descriptors))
+        if len(self._leaving) == 1:
+            return self.end.send(line)
+        plain = takewhile(lambda each: not each[1], islice(self._leaving, _AT_ONCE_MAX))
+        return self.end.sendmsg([each for each, _ in plain])
+
+    def receive(self) -> Iterator[Message]:
+        """Yield the whole messages that are there; sets `at_end` when the other end is closed. Raises WireError after the last good one."""
         for _ in range(CHUNKS_MAX):
             chunk = self._read()
             if chunk is None:
-                return messages
+                return
             if not chunk:
                 self.at_end = True  # an unfinished line at the end is nobody's word
-                return messages
+                return
             self._arrived += chunk
-            messages += self._split()
-        return messages
+            yield from self._split()
 
     def _read(self) -> bytes | None:
         try:
@@ -137,19 +154,19 @@ class Line:
             self.descriptors.append(descriptor)
         return chunk
 
-    def _split(self) -> list[Message]:
-        messages = []
-        while (found := self._arrived.find(b"\n", self._searched)) >= 0:
-            line = bytes(self._arrived[:found])
-            del self._arrived[: found + 1]
-            self._searched = 0
-            if len(line) >= self.bytes_max:
-                raise WireError(f"a line of {len(line)} bytes is over the limit of {self.bytes_max}")
-            messages.append(decode(line))
+    def _split(self) -> Iterator[Message]:
+        end = self._arrived.rfind(b"\n", self._searched)
+        lines = bytes(self._arrived[:end]).split(b"\n") if end >= 0 else []
+        del self._arrived[: end + 1]
         self._searched = len(self._arrived)
-        if self._searched >= self.bytes_max:
-            raise WireError(f"a line is over the limit of {self.bytes_max} bytes")
-        return messages
+        for line in lines:
+            self._check_length(len(line))
+            yield decode(line)
+        self._check_length(self._searched)
+
+    def _check_length(self, length: int) -> None:
+        if length >= self.bytes_max:
+            raise WireError(f"a line of {length} bytes is over the limit of {self.bytes_max}")
 
     def close(self) -> None:
         """Close the socket and every descriptor that arrived and was not taken."""
@@ -163,27 +180,28 @@ class Line:
 # Job and Report as messages.
 
 
-def job_to_wire(job: Job) -> Message:
-    """Return the job as plain JSON data."""
-    return {name: getattr(job, name) for name in _JOB_FIELDS}
+def job_to_wire(job: Job, enter_by_boot_us: int | None = None) -> list[Any]:
+    """Return the job as plain JSON data, its fields in their order; with `enter_by_boot_us` where it may be entered no later than that."""
+    data = list(_job_values(job))
+    if enter_by_boot_us is not None:
+        data[_ENTER_BY] = enter_by_boot_us
+    return data
 
 
 def job_from_wire(data: Any) -> Job:
     """Rebuild a job. Raises WireError."""
-    with _refusing("a job"):
-        return Job(
-            **{
-                **data,
-                "kind": Kind(data["kind"]),
-                "isolation": Isolation(data["isolation"]),
-                "attempts": tuple((number, wall_us) for number, wall_us in data["attempts"]),
-            }
-        )
+    try:
+        given = dict(zip(_JOB_FIELDS, data, strict=True))
+        given["kind"], given["isolation"] = Kind(given["kind"]), Isolation(given["isolation"])
+        given["attempts"] = tuple((number, wall_us) for number, wall_us in given["attempts"])
+        return Job(**given)
+    except _NOT_OF_THAT_SHAPE as error:
+        raise WireError(f"a message is not a job: {type(error).__name__}: {error}") from None
 
 
 def report_to_wire(report: Report) -> Message:
-    """Return the report as plain JSON data, without its job: the other end knows what it asked."""
-    data = {name: getattr(report, name) for name in _REPORT_FIELDS if getattr(report, name) is not None}
+    """Return the report as plain JSON data, without its job and without what is at its default: the other end knows both."""
+    data = {name: value for name, value in zip(_REPORT_FIELDS, _report_values(report), strict=True) if value is not _REPORT_DEFAULTS[name]}
     if report.answer is not None:
         data["answer"] = report.answer.to_json()
     return data
@@ -191,35 +209,28 @@ def report_to_wire(report: Report) -> Message:
 
 def report_from_wire(data: Any, job: Job) -> Report:
     """Rebuild the report of `job`, with every field of its exact type. Raises WireError."""
-    with _refusing("a report"):
+    try:
         for name, value in data.items():
             if not _REPORT_FIELDS[name](value):
                 raise TypeError(name)
-        return Report(
-            job=job,
-            **{
-                **data,
-                "end": End(data["end"]),
-                "fence": FenceBasis(data["fence"]) if "fence" in data else None,
-                "answer": ProbeResult.from_json(data["answer"]) if "answer" in data else None,
-                "ended": Moment(*data["ended"]),
-            },
-        )
-
-
-@contextlib.contextmanager
-def _refusing(what: str) -> Any:
-    try:
-        yield
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise WireError(f"a message is not {what}: {type(error).__name__}: {error}") from None
+        given = {**data, "job": job, "end": End(data["end"]), "ended": Moment(*data["ended"])}
+        if "fence" in data:
+            given["fence"] = FenceBasis(data["fence"])
+        if "answer" in data:
+            given["answer"] = ProbeResult.from_json(data["answer"])
+        return Report(**given)
+    except _NOT_OF_THAT_SHAPE as error:
+        raise WireError(f"a message is not a report: {type(error).__name__}: {error}") from None
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
     return lambda value: type(value) in types
 
 
+_NOT_OF_THAT_SHAPE: Final = (TypeError, ValueError, KeyError, AttributeError)
 _JOB_FIELDS: Final = tuple(field.name for field in fields(Job))
+_job_values: Final = attrgetter(*_JOB_FIELDS)
+_ENTER_BY: Final = _JOB_FIELDS.index("enter_by_boot_us")
 _REPORT_FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "end": lambda value: isinstance(value, str),
     "output": _is(str),
@@ -235,6 +246,8 @@ _REPORT_FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "ended": lambda value: isinstance(value, list) and [type(part) for part in value] == [int, int, str],
     "late": _is(bool),
 }
+_report_values: Final = attrgetter(*_REPORT_FIELDS)
+_REPORT_DEFAULTS: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Report)}
 
 __all__ = [
     "Line",

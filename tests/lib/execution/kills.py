@@ -2,7 +2,8 @@
 
     python -m tests.lib.execution.kills ATTEMPTS [SEED]     with progress; exits 1 if anything was lost, doubled or left
 
-Counted at the end: reports for each attempt, whose output each was, recorder slots, room, descriptors, zombies, processes left.
+A third of them is short, so that runners have many in hand when they are killed.
+Counted at the end: reports and entries of each attempt, whose output each was, recorder slots, room, descriptors, zombies, processes left.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from settled import App
 from settled.core.canonical import canonical_text
@@ -31,9 +32,33 @@ from tests.lib.execution.inprocess import SECOND_US, make_job
 from tests.lib.execution.outside import APPS, LIBRARY, SUPERVISOR, children_of, kill, processes, zombies_of
 
 RUNNERS: Final = 4
-DOES: Final = {"return": 60, "large": 4, "raise": 8, "reject": 8, "thread": 3, "exit": 4, "hang": 3, "open": 4, "leave": 2}
-LEAVES: Final = 0.1  # attempts that leave a process
-KILLS: Final = {"runner": 0.05, "child": 0.05, "term": 0.01, "stop": 0.01, "supervisor": 0.002}  # for each attempt
+
+
+class Weather(NamedTuple):
+    """How often what is done and killed for each attempt. Handlers may hide their children; `slots` bounds how many are under way."""
+
+    name: str
+    slots: int
+    does: dict[str, int]
+    leaves: float  # attempts that leave a process
+    kills: dict[str, float]
+    may_hide: bool
+
+
+_DOES: Final = {"return": 60, "large": 4, "raise": 8, "reject": 8, "thread": 3, "exit": 4, "hang": 3, "open": 4, "leave": 2}
+_KILLS: Final = {"runner": 0.05, "child": 0.05, "term": 0.01, "stop": 0.01}
+WEATHERS: Final = (
+    Weather("hidden children", 2 * RUNNERS, _DOES, 0.1, _KILLS, may_hide=True),
+    Weather("supervisors killed", 2 * RUNNERS, _DOES, 0.1, {**_KILLS, "supervisor": 0.002}, may_hide=False),
+    Weather(
+        "short ones",
+        40 * RUNNERS,
+        {"return": 400, "large": 4, "raise": 2, "reject": 20, "exit": 2},
+        0.0,
+        {"runner": 0.02, "term": 0.003, "stop": 0.003, "supervisor": 0.001},
+        may_hide=False,
+    ),
+)
 
 
 @dataclass
@@ -46,15 +71,16 @@ class Found:
 
 
 class Storm:
-    """One Execution under kills. `may_hide` lets handlers hide their children, and then the supervisor is not killed."""
+    """One Execution under kills."""
 
-    def __init__(self, folder: Path, draw: random.Random, *, may_hide: bool) -> None:
-        self._draw, self._may_hide = draw, may_hide
+    def __init__(self, folder: Path, draw: random.Random, weather: Weather) -> None:
+        self._draw, self._weather, self._log = draw, weather, folder / "entered"
+        self._log.touch()
         self._sleep = str(10_000_000 + secrets.randbelow(9_000_000))  # by this the children are known
         self._arrived: SimpleQueue[Report] = SimpleQueue()
         self._app = App(folder / "settled.db")
         self._app.create_database()
-        self._presence = Presence(self._app.shell, kind="worker", contracts=(), slots=2 * RUNNERS)
+        self._presence = Presence(self._app.shell, kind="worker", contracts=(), slots=weather.slots)
         self._all_slots = self._presence.free_slots
         self._execution = Execution(
             resolve=self._app.contract,
@@ -67,6 +93,7 @@ class Storm:
             runner_options={"runner_attempts_max": 150},
         )
         self._flying: dict[int, tuple[Job, int]] = {}
+        self._ends: dict[int, End] = {}
         self.found = Found()
 
     def run(self, attempts: int, tell: Callable[[int], None]) -> None:
@@ -82,10 +109,10 @@ class Storm:
             self._take()
 
     def _start(self, n: int) -> None:
-        does = self._draw.choices(list(DOES), list(DOES.values()))[0]
-        arguments: dict[str, Any] = {"n": n, "do": does, "sleep": self._sleep}
-        if self._draw.random() < LEAVES:
-            arguments["child"] = self._draw.choice(["group", "session", "orphan", *(["hidden"] if self._may_hide else [])])
+        does = self._draw.choices(list(self._weather.does), list(self._weather.does.values()))[0]
+        arguments: dict[str, Any] = {"n": n, "do": does, "sleep": self._sleep, "log": str(self._log)}
+        if self._draw.random() < self._weather.leaves:
+            arguments["child"] = self._draw.choice(["group", "session", "orphan", *(["hidden"] if self._weather.may_hide else [])])
         timeout = 0.4 if does == "hang" else 60.0
         job = make_job(Isolation.PROCESS, contract="act", arguments=canonical_text(arguments, "arguments"), timeout_seconds=timeout)
         slot = self._presence.take_slot(job.row, job.attempt)
@@ -109,6 +136,7 @@ class Storm:
             return
         job, n = flown
         self.found.ends[report.end.value] += 1
+        self._ends[n] = report.end
         if report.end is End.RETURNED and json.loads(report.output or "{}").get("n") != n:
             self.found.wrong.append(f"attempt {n} was told another's output")
         if report.end is End.REJECTED and report.error_text != str(n):
@@ -117,8 +145,8 @@ class Storm:
         self._presence.give_slot(job.slot, job.row, job.attempt)
 
     def _strike(self) -> None:
-        for whom, chance in KILLS.items():
-            if self._draw.random() < chance and not (whom == "supervisor" and self._may_hide):
+        for whom, chance in self._weather.kills.items():
+            if self._draw.random() < chance:
                 victims = self._victims(whom)
                 if victims:
                     self.found.killed[whom] += 1
@@ -142,6 +170,10 @@ class Storm:
     def close(self) -> None:
         """End all, and count what is left."""
         wrong = self.found.wrong
+        entered = Counter(map(int, self._log.read_text().split()))
+        for n, end in self._ends.items():
+            if entered[n] > 1 or (end is End.NEVER_ENTERED and entered[n]) or (end is End.RETURNED and not entered[n]):
+                wrong.append(f"attempt {n} was entered {entered[n]} times and reported as {end.value}")
         if self._execution.running or self._execution.free(Isolation.PROCESS) < RUNNERS:
             wrong.append(f"room leaked: {self._execution.running} run, {self._execution.free(Isolation.PROCESS)} of {RUNNERS} are free")
         if self._presence.free_slots != self._all_slots:
@@ -168,15 +200,15 @@ def _settles(look: Callable[[], Any]) -> Any:
 
 
 def run(attempts: int, seed: int, tell: Callable[[str], None] = lambda line: None) -> Found:
-    """Run half of the attempts with hidden children and half with a supervisor that is killed; return what was counted."""
+    """Run a third of the attempts in each weather; return what was counted."""
     draw, total = random.Random(seed), Found()
     os.environ["PYTHONPATH"], before_path, here = LIBRARY, os.environ.get("PYTHONPATH"), os.getcwd()
     os.chdir(APPS)
     try:
-        _one(attempts=1, draw=draw, may_hide=True, total=Found(), tell=tell)  # what is opened once is open now
+        _one(1, draw, WEATHERS[0], Found(), tell)  # what is opened once is open now
         before = open_files()
-        for may_hide in (True, False):
-            _one(attempts=attempts // 2, draw=draw, may_hide=may_hide, total=total, tell=tell)
+        for weather in WEATHERS:
+            _one(attempts // len(WEATHERS), draw, weather, total, tell)
         _settles(lambda: len(open_files()) > len(before))
     finally:
         os.chdir(here)
@@ -199,12 +231,11 @@ def open_files() -> dict[str, str]:
     return found
 
 
-def _one(*, attempts: int, draw: random.Random, may_hide: bool, total: Found, tell: Callable[[str], None]) -> None:
+def _one(attempts: int, draw: random.Random, weather: Weather, total: Found, tell: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
-        storm, began = Storm(Path(folder), draw, may_hide=may_hide), time.monotonic()
-        part = "hidden children" if may_hide else "supervisors killed"
+        storm, began = Storm(Path(folder), draw, weather), time.monotonic()
         killed = storm.found.killed
-        storm.run(attempts, lambda n: tell(f"{part}: {n} of {attempts}, {time.monotonic() - began:.0f} s, killed {dict(killed)}"))
+        storm.run(attempts, lambda n: tell(f"{weather.name}: {n} of {attempts}, {time.monotonic() - began:.0f} s, killed {dict(killed)}"))
         storm.close()
     total.ends += storm.found.ends
     total.killed += storm.found.killed

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lib.execution.kills import run
 
-ATTEMPTS = 200
+ATTEMPTS = 300
 
 
 @pytest.mark.timeout(300)

@@ -150,8 +150,12 @@ def lose(arguments: dict[str, Any]) -> None:
 
 
 def append(arguments: dict[str, Any]) -> None:
-    """An instant effect: one line in a file."""
+    """An instant effect: one line in a file. With `kills` it ends the worker of that pid first, and waits for its death."""
     add_line("lines", arguments["reference"])
+    if "kills" in arguments:
+        os.kill(arguments["kills"], signal.SIGKILL)
+        while Path(f"/proc/{arguments['kills']}/stat").exists():  # until the test has reaped it
+            time.sleep(0.005)
 
 
 def nap(arguments: dict[str, Any]) -> str:

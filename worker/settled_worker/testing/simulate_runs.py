@@ -157,7 +157,8 @@ class Run:
         phase = None
         if job.slot is not None:
             phase = self.recorder.revoke(job.slot, job.row, job.attempt, announces_sending=job.announces_sending)
-        facts: dict[str, Any] = {"is_stopping": is_stopping, "is_overdue": is_overdue, "phase": phase, "how": _HOW}
+        stop = {"is_stopping": is_stopping, "is_unwanted": is_stopping}
+        facts: dict[str, Any] = {**stop, "is_overdue": is_overdue, "phase": phase, "how": _HOW}
         self._say(silent(job, Silence(marks=self.marks, is_buried=True, ended=self.world.clock.now(), **facts)))
 
     @property

@@ -31,6 +31,8 @@ def leave_child(arguments: dict[str, Any]) -> None:
 
 
 def act(arguments: dict[str, Any]) -> Any:
+    with Path(arguments["log"]).open("a") as log:
+        log.write(f"{arguments['n']}\n")
     if "child" in arguments:
         leave_child(arguments)
     match arguments["do"]:
