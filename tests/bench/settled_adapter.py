@@ -129,10 +129,12 @@ _handler: Any = None
 def charge(arguments):
     """The handler in a runner process: several of them count in the same memory, one at a time."""
     shared = _handler.shared
-    with (shared.root / "hits").open("w") as gate:
-        fcntl.flock(gate, fcntl.LOCK_EX)
+    fcntl.flock(shared.gate, fcntl.LOCK_EX)
+    try:
         shared._n = shared.started
         return _handler(arguments["i"], arguments)
+    finally:
+        fcntl.flock(shared.gate, fcntl.LOCK_UN)
 
 
 def declare_in_runner(app, root, kind):
@@ -141,7 +143,7 @@ def declare_in_runner(app, root, kind):
 
     global _handler
     shared = Shared(root / "shared")
-    shared.root = root
+    shared.gate = (root / "hits").open("w")
     _handler = make_handler(kind, shared)
     _handler.shared = shared
     declare(app, charge, "process")
