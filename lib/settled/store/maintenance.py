@@ -6,7 +6,7 @@ Promise: no writer ever waits for a reader because of this, and a reader that ho
 from pathlib import Path
 from typing import NamedTuple
 
-from settled.store.failures import is_busy
+from settled.store.failures import is_busy, translate
 from settled.store.ledger import Ledger
 
 
@@ -35,7 +35,7 @@ def log_bytes(ledger: Ledger) -> int:
 def checkpoint(ledger: Ledger) -> Checkpointed:
     """Move the log into the database as far as readers allow; cut its file where it has outgrown its bound.
 
-    Nothing in other journal modes.
+    Nothing in other journal modes. Raises LedgerUnavailableError where the disk takes no more.
     """
     if ledger.meta.get("journal_mode") != "wal":
         return Checkpointed(0, 0, 0)
@@ -45,6 +45,8 @@ def checkpoint(ledger: Ledger) -> Checkpointed:
         _, pages, done = cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         truncated = log_bytes(ledger) > ledger.limits.wal_bytes_max and _cut(ledger, cursor)
         cursor.close()
+    except ledger.module().Error as error:
+        raise translate(error, ledger.path) or error from error
     finally:
         pooled.close()
     return Checkpointed(max(pages, 0), max(pages - done, 0), log_bytes(ledger), truncated)
