@@ -11,9 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "mutants"
-MUTATED = ("core/decide_*.py", "core/guarantee.py", "core/evidence.py", "store/writer.py")
+MUTATED = ("core/decide_*.py", "core/guarantee.py", "core/evidence.py", "core/moment.py", "store/writer.py")
 TESTS = (  # without the searches by hypothesis, which would take minutes for each mutant
-    *(f"tests/lib/core/test_{name}.py" for name in ("guarantee", "evidence", "judge_absence", "case")),
+    *(f"tests/lib/core/test_{name}.py" for name in ("guarantee", "evidence", "judge_absence", "case", "moment")),
     *(f"tests/lib/core/test_decide_{name}.py" for name in ("claim", "end", "evidence", "late", "lease", "operator", "unknown")),
     "tests/lib/store/test_writer.py",
 )

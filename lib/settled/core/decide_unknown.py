@@ -48,13 +48,13 @@ def decide_key_retry(case: Case) -> Event:
     )
 
 
-def give_up(case: Case, reason: Reason, data: Mapping[str, Any] | None = None) -> tuple[Event, ...]:
+def give_up(case: Case, reason: Reason) -> tuple[Event, ...]:
     """End automatic work: quarantine, or hold where the contract's policy keeps the unknown."""
     if case.terms.unknown_outcome == "keep_unknown" and reason is not Reason.CONFLICTING_EVIDENCE:
         if case.row.reason == Reason.KEPT_UNKNOWN:
             return ()
-        return (case.event(EventType.HELD, data={"reason": Reason.KEPT_UNKNOWN, "because": reason, **(data or {})}),)
-    return (quarantine(case, reason, data),)
+        return (case.event(EventType.HELD, data={"reason": Reason.KEPT_UNKNOWN, "because": reason}),)
+    return (quarantine(case, reason),)
 
 
 def quarantine(case: Case, reason: Reason, data: Mapping[str, Any] | None = None) -> Event:

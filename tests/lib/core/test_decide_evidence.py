@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from settled.core.decide_end import End
+from settled.core.decide_evidence import judge_absence
 from settled.core.decide_operator import decide_cancel
+from settled.core.decide_unknown import decide_escalation
 from settled.core.evidence import ProbeResult
 from settled.core.fold import Event
 from settled.core.moment import SECOND_US
@@ -236,3 +238,90 @@ def test_a_notice_of_somebody_else_spends_no_probe_budget() -> None:
     assert life.probe(ProbeResult.unknown(), source="webhook") == [E.PROBE_UNKNOWN]
     assert life.row.probes_spent == 0
     assert life.case.history.observations[-1].source == "webhook"
+
+
+# ------------------------------------------------------------------ what is kept of an answer
+
+SECOND = SECOND_US
+FOUND = {"answer": "committed", "reference": "INV-1042", "healthy": True}
+GONE_FOR_GOOD = {"answer": "not_committed", "reference": "INV-1042", "healthy": True, "terminal": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts", "changes", "kept", "status"),
+    [
+        (committed(provider_operation_id="pay-1", evidence={"page": 2}), {"postcondition": True, "output_digest": DIGEST}, {},
+         {**FOUND, "id": "pay-1", "evidence": {"page": 2}, "out": DIGEST, "confirms": True}, Status.CONFIRMED),
+        (committed(), {"postcondition": False}, {}, {**FOUND, "postcondition": False, "news": True}, Status.QUARANTINED),
+        (absent(), {}, {}, GONE_FOR_GOOD, Status.REJECTED),
+        (absent(), {}, {"max_attempts": 2}, {**GONE_FOR_GOOD, "basis": "terminal_absence", "due": at(2).wall_us}, Status.PREPARED),
+        (absent(healthy=False), {}, {},
+         {"answer": "not_committed", "reference": "INV-1042", "terminal": True, "why": "unhealthy", "absence_observed": True, "spent": True,
+          "due": at(3).wall_us}, Status.OUTCOME_UNKNOWN),
+        (absent(), {}, {"network_drain": 120},
+         {**GONE_FOR_GOOD, "why": "too_early", "absence_observed": True, "due": at(120).wall_us + 1}, Status.OUTCOME_UNKNOWN),
+        (ProbeResult.failed("TypeError"), {}, {}, {"answer": "unknown", "error": "TypeError", "spent": True, "due": at(3).wall_us},
+         Status.OUTCOME_UNKNOWN),
+        (ProbeResult.pending(), {"source": "webhook"}, {}, {"answer": "pending", "source": "webhook", "due": at(3).wall_us},
+         Status.OUTCOME_UNKNOWN),
+    ],
+    ids=["found", "found and not as it must be", "gone", "gone, to be repeated", "unhealthy", "too early", "failed", "pending, told"],
+)  # fmt: skip
+def test_what_is_kept_of_an_answer(
+    answer: ProbeResult, facts: dict[str, Any], changes: dict[str, Any], kept: dict[str, Any], status: Status
+) -> None:
+    life = probed(**changes)
+    life.probe(answer, **facts)
+    told = next(event for event in life.events if "answer" in event.data)
+    assert (dict(told.data), life.row.status) == ({**kept, "boot": life.case.boot}, status)
+
+
+@pytest.mark.promise("S102")
+def test_an_absence_after_a_return_is_kept_as_the_contradiction_that_it_is() -> None:
+    life = dispatched(terms(has_probe=True, confirm_on="probe")).wait(1)
+    life.end(End.RETURNED, FenceBasis.RETURNED)
+    version = life.row.version
+    assert life.wait(1).probe(absent()) == [E.PROBE_UNKNOWN, E.QUARANTINED]
+    kept = {**GONE_FOR_GOOD, "absence_observed": True, "why": "after_return", "news": True, "boot": life.case.boot}
+    assert (dict(life.events[-2].data), where(life), life.row.version) == (kept, CONFLICT, version + 2)
+
+
+def test_an_answer_to_what_is_settled_asks_for_no_other_and_spends_nothing() -> None:
+    for life in (probed(), probed()):
+        life.probe(committed())
+        assert life.probe(ProbeResult.unknown()) == [E.PROBE_UNKNOWN]
+        assert dict(last(life).data) == {"answer": "unknown", "boot": life.case.boot}
+
+
+def test_a_probe_goes_on_in_quarantine_only_where_only_the_age_was_the_reason() -> None:
+    aged = probed()
+    aged.happen(decide_escalation(aged.case))
+    due = aged.row.due_us
+    assert where(aged) == (Status.QUARANTINED, Reason.UNKNOWN_TOO_LONG) and due is not None
+    aged.probe(ProbeResult.unknown())
+    assert last(aged).data["due"] == aged.now.wall_us + 2 * SECOND
+    spent = probed(probe_attempts_max=1)
+    spent.probe(ProbeResult.unknown())
+    assert (where(spent), spent.row.due_us) == ((Status.QUARANTINED, Reason.PROBE_BUDGET_SPENT), None)
+    spent.probe(ProbeResult.unknown())
+    assert "due" not in last(spent).data
+
+
+def test_what_was_asked_too_early_ends_nothing_although_the_budget_was_lowered_meanwhile() -> None:
+    life = probed(network_drain=120, probe_attempts_max=5)
+    life.probe(ProbeResult.unknown())
+    life.probe(ProbeResult.unknown())
+    life.current = terms(has_probe=True, network_drain=120, probe_attempts_max=1)
+    assert life.probe(absent()) == [E.PROBE_UNKNOWN]
+    assert life.probe(ProbeResult.unknown()) == [E.PROBE_UNKNOWN, E.QUARANTINED]
+
+
+def test_an_effect_that_is_not_as_it_must_be_leaves_a_waiting_retry_as_it_is() -> None:
+    life = unknown(guaranteed())
+    assert life.row.status is Status.PREPARED
+    assert life.probe(committed(), source="webhook", postcondition=False) == [E.PROBE_COMMITTED]
+    assert where(life) == (Status.PREPARED, None)
+
+
+def test_an_absence_needs_to_wait_for_nothing_where_no_attempt_is_open() -> None:
+    assert judge_absence(Life(terms()).case, at(0)) == (None, 0)

@@ -38,6 +38,16 @@ def test_a_late_return_is_evidence_and_settles_if_the_postcondition_holds(policy
     assert (life.row.output_part is not None) is postcondition
 
 
+@pytest.mark.promise("S43")
+def test_a_late_return_is_that_of_its_own_attempt_whichever_came_last() -> None:
+    life = unknown(guaranteed(has_probe=True)).wait(1)
+    life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.TIMED_OUT, GONE)
+    assert life.late(1, End.RETURNED) == [E.LATE_RETURN]
+    assert life.row.status is Status.CONFIRMED
+    assert [attempt.returned for attempt in life.case.history.attempts] == [True, False]
+
+
 @pytest.mark.promise("S43", "D07")
 def test_a_late_return_confirms_nothing_where_the_probe_decides() -> None:
     life = unknown(terms(has_probe=True, confirm_on="probe", isolation="thread"), fence=None)
@@ -80,6 +90,24 @@ def test_a_late_rejection_keeps_what_was_told_and_when_the_next_attempt_is_due(
     due = {"due": life.now.wall_us + SECOND_US} if "basis" in kept else {}
     assert dict(life.events[-1].data) == {"boot": life.case.boot, "closes": True, **kept, **due}
     assert life.case.history.attempts[0].closed_by == closed_by
+
+
+@pytest.mark.promise("S105")
+@pytest.mark.parametrize(
+    ("max_attempts", "retryable", "status"),
+    [(3, True, Status.PREPARED), (3, False, Status.REJECTED), (2, False, Status.QUARANTINED)],
+)
+def test_the_attempt_that_was_open_longest_is_closed_by_its_own_late_rejection(max_attempts: int, retryable: bool, status: Status) -> None:
+    life = unknown(guaranteed(has_probe=status is not Status.QUARANTINED, max_attempts=max_attempts)).wait(1)
+    if life.row.status is Status.OUTCOME_UNKNOWN:
+        life.probe(ProbeResult.unknown())
+    life.wait(2).dispatch().end(End.REJECTED, FenceBasis.RETURNED)
+    if status is Status.QUARANTINED:
+        assert life.row.status is status
+        status = Status.REJECTED
+    life.late(1, End.REJECTED, retryable=retryable)
+    assert (life.row.status, life.row.open_attempts) == (status, 0)
+    assert [attempt.closed_by for attempt in life.case.history.attempts] == ["rejected", "rejected"]
 
 
 @pytest.mark.promise("D41")
@@ -156,9 +184,10 @@ def test_a_late_rejection_leaves_a_confirmation_alone_while_another_attempt_can_
     life.probe(ProbeResult.unknown())
     life.wait(2).dispatch().end(End.TIMED_OUT, GONE)
     life.probe(committed())
-    assert life.late(2, End.REJECTED) == [E.LATE_REJECTED]
-    assert (life.row.status, life.row.open_attempts) == (Status.CONFIRMED, 1)
-    assert life.late(1, End.REJECTED) == [E.LATE_REJECTED, E.QUARANTINED]
+    for _ in range(2):  # told twice
+        assert life.late(1, End.REJECTED) == [E.LATE_REJECTED]
+        assert (life.row.status, life.row.open_attempts) == (Status.CONFIRMED, 1)
+    assert life.late(2, End.REJECTED) == [E.LATE_REJECTED, E.QUARANTINED]
     assert (where(life), life.row.open_attempts) == (CONFLICT, 0)
 
 

@@ -1,6 +1,7 @@
 """What a person may decide, and from when."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -124,6 +125,9 @@ def test_calling_off_and_stopping_keep_who_asked_and_why(ask: Callable[..., Even
 STARTED = ("cancel", "its handler has been started", "To stop the handler: settled op stop invoice:INV-1042:capture")
 NEVER_SENT = ("cancel", "only what was never sent can be called off", "")
 MAY_RUN = "attempt 1 may still run (it has no fence), so that its effect can still arrive"
+ONLY_UNKNOWN = "only an unknown or quarantined operation is decided by a person"
+OLD_VIEW = "you decided on version 2, it is now version 3"
+LOOK_AGAIN = "Look again before you decide: settled op show invoice:INV-1042:capture"
 ASSERT_IT = "Wait, or assert it: --assert-nothing-can-arrive"
 
 
@@ -136,9 +140,12 @@ ASSERT_IT = "Wait, or assert it: --assert-nothing-can-arrive"
         (lambda case: decide_stop_request(case, "ana", "why", "root"), Status.OUTCOME_UNKNOWN, "stop", "no handler is running", ""),
         (lambda case: reject(case, seen(case)), Status.OUTCOME_UNKNOWN, "reject", MAY_RUN, ASSERT_IT),
         (lambda case: authorize(case, seen(case)), Status.OUTCOME_UNKNOWN, "authorize-retry", MAY_RUN, ASSERT_IT),
+        (lambda case: confirm(case, seen(case)), Status.DISPATCHED, "confirm", ONLY_UNKNOWN, ""),
+        (lambda case: reject(case, seen(case, -1)), Status.OUTCOME_UNKNOWN, "reject", OLD_VIEW, LOOK_AGAIN),
     ],
-    ids=["cancel what runs", "cancel what is unknown", "stop what has ended", "reject what may run", "repeat what may run"],
-)
+    ids=["cancel what runs", "cancel what is unknown", "stop what has ended", "reject what may run", "repeat what may run",
+         "confirm what runs", "decide by an old view"],
+)  # fmt: skip
 def test_a_refusal_says_what_was_refused_why_and_what_to_do(
     ask: Callable[[Case], Events], status: Status, wanted: str, why: str, then: str
 ) -> None:
@@ -153,8 +160,8 @@ def test_a_refusal_says_what_was_refused_why_and_what_to_do(
     assert str(refused.value).endswith(f"Nothing was changed. {then or 'See: settled op explain invoice:INV-1042:capture'}")
 
 
-def seen(case: Case) -> Decision:
-    return Decision(actor="ana", reason="why", evidence_reference="INC-7", expected_version=case.row.version)
+def seen(case: Case, ago: int = 0) -> Decision:
+    return Decision(actor="ana", reason="why", evidence_reference="INC-7", expected_version=case.row.version + ago)
 
 
 def test_confirm_keeps_output_and_id_never_waits_and_closes_nothing() -> None:
@@ -208,20 +215,34 @@ def test_a_retry_is_not_authorized_against_a_confirmation(observe: Callable[[Lif
     life = unknown(terms()).wait(1)
     observe(life)
     assert life.row.status is Status.QUARANTINED
-    with pytest.raises(TransitionRefusedError, match="--accept-second-effect"):
+    with pytest.raises(TransitionRefusedError) as refused:
         authorize(life.case, decision(life), assert_it=True)
+    assert str(refused.value) == (
+        "operation 'invoice:INV-1042:capture' is quarantined: authorize-retry is refused, an observation says that the effect happened. "
+        "Nothing was changed. Confirm it instead, or accept a second effect explicitly: --accept-second-effect"
+    )
     assert life.happen(authorize(life.case, decision(life), assert_it=True, accept=True)) == [E.OPERATOR_RETRY_AUTHORIZED]
     assert life.events[-1].data["accept_second_effect"] is True
 
 
+@pytest.fixture
+def away_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "XXX-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.mark.promise("S134")
 @pytest.mark.parametrize("verb", WAITING)
-def test_a_person_waits_until_nothing_can_arrive_any_more(verb: str) -> None:
+def test_a_person_waits_until_nothing_can_arrive_any_more(verb: str, away_from_utc: None) -> None:
     life = unknown(terms(network_drain=120))
     for seconds in (119, 120):
         life.now = at(seconds)
         with pytest.raises(TransitionRefusedError) as refused:
             WAITING[verb](life.case, decision(life))
+        assert refused.value.wanted == verb
         assert "attempt 1 (process_killed) may still arrive until 2027-01-15T08:02:00Z" in str(refused.value)  # the start + 120 s
         assert "--assert-nothing-can-arrive" in str(refused.value)
     life.now = at(121)

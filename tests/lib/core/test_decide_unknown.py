@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from settled.core.decide_end import End
+from settled.core.decide_restore import decide_restored
 from settled.core.decide_unknown import decide_escalation, decide_unattended
 from settled.core.evidence import ProbeResult
+from settled.core.guarantee import unattended_allowed
+from settled.core.moment import SECOND_US
 from settled.core.terms import Terms
 from settled.core.words import EventType as E
 from settled.core.words import FenceBasis, Reason, Status
-from tests.lib.core.builders import DAY, Life, at, dispatched, guaranteed, terms, unknown
+from tests.lib.core.builders import DAY, Life, absent, at, committed, dispatched, guaranteed, terms, unknown
 
 GONE = FenceBasis.PROCESS_KILLED
 
@@ -156,3 +159,34 @@ def test_only_an_unknown_outcome_is_escalated_by_its_age(status: Status) -> None
     life = Life(terms())
     facts: dict[str, Any] = {"status": status, "escalate_us": 1, "attempt": 1}
     assert decide_escalation(Life(terms(), row=life.row._replace(**facts)).case) == ()
+
+
+@pytest.mark.promise("S113")
+@pytest.mark.parametrize(("highest", "number"), [(0, 2), (1, 2), (5, 6)])
+def test_a_copy_counts_one_more_attempt_above_every_number_that_is_known(highest: int, number: int) -> None:
+    life = dispatched(terms(has_probe=True))
+    life.happen(decide_restored(life.case, "a copy", "root", "uid:0", highest))
+    row = life.row
+    assert (row.status, row.attempt, row.open_attempts, row.unfenced) == (Status.OUTCOME_UNKNOWN, number, 2, 1)
+    assert dict(life.events[-1].data) == {
+        "reason_given": "a copy", "os_user": "root", "principal": "uid:0", "due": life.now.wall_us, "boot": life.case.boot,
+        "unknown_age_max": DAY * SECOND_US, "news": True,
+    }  # fmt: skip
+    assert life.case.history.restored and not unattended_allowed(life.case)
+
+
+@pytest.mark.promise("S113")
+def test_a_copy_takes_what_it_shows_as_never_sent_for_dispatched_once() -> None:
+    life = Life(terms(has_probe=True))
+    life.happen(decide_restored(life.case, "a copy", "root", "uid:0"))
+    assert (life.row.status, life.row.attempt, life.row.open_attempts) == (Status.OUTCOME_UNKNOWN, 1, 1)
+
+
+@pytest.mark.promise("S113", "D41")
+def test_a_copy_leaves_a_contradiction_to_a_person_and_what_is_settled_alone() -> None:
+    life = unknown(terms(has_probe=True)).wait(1)
+    life.probe(committed())
+    assert decide_restored(life.case, "a copy", "root", "uid:0") == ()
+    life.wait(1).probe(absent())
+    assert life.happen(decide_restored(life.case, "a copy", "root", "uid:0")) == [E.RESTORED, E.QUARANTINED]
+    assert (life.row.status, life.row.reason, life.row.open_attempts) == (Status.QUARANTINED, Reason.CONFLICTING_EVIDENCE, 2)

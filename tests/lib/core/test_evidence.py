@@ -1,6 +1,7 @@
 """Probe answers and how evidence composes."""
 
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -245,6 +246,35 @@ def test_what_is_no_answer_is_refused_by_what_is_wrong_with_it(data: Any, says: 
         ProbeResult.from_json(data)
 
 
+def test_no_output_says_what_it_is() -> None:
+    assert repr(NO_OUTPUT) == "NO_OUTPUT"
+
+
 def test_an_answer_with_every_field_can_be_read() -> None:
     every = {name: getattr(ANSWERS[5], name) for name in ProbeResult.__slots__}
     assert ProbeResult.from_json(every) == ANSWERS[5]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ProbeResult(status="unknown"), "status must be a ProbeStatus, not 'unknown'"),
+        (lambda: ProbeResult.unknown(healthy=1), "healthy must be True or False, not 1"),
+        (lambda: ProbeResult.pending(reference=7), "reference must be a str, not int"),
+        (lambda: ProbeResult.pending(reference=" "), "reference is blank or padded: ' '"),
+        (lambda: ProbeResult(status=ProbeStatus.UNKNOWN, evidence_text=7), "evidence_text must be a str, not int"),
+        (lambda: ProbeResult(status=ProbeStatus.UNKNOWN, output_text="1"),
+         "only a committed answer has an output or a provider operation ID, not unknown"),
+        (lambda: ProbeResult(status=ProbeStatus.UNKNOWN, terminal=True), "only an absence can be terminal, not unknown"),
+        (lambda: ProbeResult(status=ProbeStatus.PENDING, error_class="E"), "only an unknown answer has an error class, not pending"),
+        (lambda: ProbeResult.unknown(evidence=7), "evidence must be a map, not int"),
+        (lambda: check_caller_map({"a": 1}, "metadata", 6), "metadata is longer than 6 bytes"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_named(make: Any, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(says)}$"):
+        make()
+
+
+def test_a_map_may_be_as_long_as_its_bound() -> None:
+    assert check_caller_map({"a": 1}, "metadata", 7) == '{"a":1}'

@@ -36,6 +36,7 @@ def test_a_horizon_counts_the_least_time_that_surely_passed(now: Moment, seconds
     ("now", "highest", "seconds"),
     [
         (later(5), T0, 5),
+        (T0, T0, 0),
         (later(DAY, wall_step_seconds=-7200), T0, DAY),  # set back after it ended: the boot clock knows better
         (later(5, wall_step_seconds=DAY), T0, 5),
         (Moment(T0.wall_us + 90 * SECOND_US, 10, "boot-2"), T0, 90),  # across a boot only the wall clock tells

@@ -7,6 +7,7 @@ import pytest
 from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
 from settled.core.words import EventType, Status
+from settled.store import writer
 from settled.store.audit import verify
 from settled.store.ledger import Ledger
 from settled.store.reads import counts, find_row, read_events, read_payload
@@ -81,9 +82,14 @@ def test_one_stale_row_does_not_disturb_the_rest_of_its_batch(ledger: Ledger) ->
 
 def test_where_none_may_be_left_out_a_stale_or_refused_row_is_an_error_and_nothing_is_committed(ledger: Ledger) -> None:
     first, second = submit(ledger, "op-1", "op-2")
-    for spoilt in (second._replace(sequence=2), second._replace(version=1, unfenced=5)):
-        with pytest.raises(LedgerStateError, match="op-2"), ledger.write() as transaction:
+    for spoilt, why in (
+        (second._replace(sequence=2), "it cannot be moved (it is not what was read)"),
+        (second._replace(version=1, unfenced=5), "it cannot be moved (CHECK constraint failed: ck_operation_open_bounded)"),
+    ):
+        with pytest.raises(LedgerStateError) as refused, ledger.write() as transaction:
             record_all(transaction, [dispatched(first), dispatched(spoilt)])
+        assert (refused.value.operation_id, refused.value.column) == ("op-2", "the row")
+        assert f"in the row: {why}. It was left alone" in str(refused.value)
         assert types(ledger, "op-1")[-1][0] == "submitted"
 
 
@@ -96,6 +102,26 @@ def test_a_row_that_breaks_a_rule_is_reported_and_the_others_are_moved(ledger: L
     assert "open_bounded" in str(recorded[1].error)
     assert [types(ledger, one)[-1][0] for one in ("op-1", "op-2", "op-3")] == ["dispatched", "submitted", "dispatched"]
     assert verify(ledger) == []
+
+
+class Refused(Exception):
+    """An error as the driver raises it: what it is about is told by its code alone."""
+
+    def __init__(self, code: int) -> None:
+        self.sqlite_errorcode = code
+
+
+@pytest.mark.parametrize(
+    ("error", "is_about_the_row"),
+    [
+        (Refused(19), True), (Refused(275), True), (Refused(20), True), (Refused(18), True),  # constraint, CHECK, mismatch, too big
+        (Refused(5), False), (Refused(13), False), (Refused(10), False), (Refused(11), False), (Refused(21), False),  # busy, full, …
+        (ValueError(), False),
+    ],
+    ids=lambda one: str(getattr(one, "sqlite_errorcode", one)),
+)  # fmt: skip
+def test_an_error_of_the_store_is_not_taken_for_one_of_the_row(error: Exception, is_about_the_row: bool) -> None:
+    assert writer._is_about_the_row(error) is is_about_the_row
 
 
 @pytest.mark.promise("P16", part="a fault between the writes leaves none of them")
