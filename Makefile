@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model simulate mutants coverage compare bench microbench scale matrix kills soak certify clean
+.PHONY: help demo test check static ruff mypy imports lint drawn diagram promised promises model simulate planted mutants coverage compare bench microbench scale matrix kills soak certify clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/'
@@ -63,6 +63,9 @@ model: $(VENV)/.test  ## search every state of the protocol in small bounds, and
 SEEDS ?= 2000
 simulate: $(VENV)/.test  ## play the worker's own code under virtual time, and cut its power; SEEDS=100000 for a night
 	$(BIN)/settled simulate --seeds $(SEEDS)
+
+planted: $(VENV)/.test  ## plant bugs in the worker's own code, and see within how many simulated seeds each is found (minutes)
+	$(BIN)/python -m tests.worker.planted $(or $(SEEDS_EACH),60)
 
 MUTANTS ?=
 mutants: $(VENV)/.dev  ## change the decisions and the guarded writer one by one, and see which change no test misses (hours); MUTANTS=settled.core.guarantee* for a part

@@ -23,6 +23,7 @@ from settled.core.evidence import ProbeResult
 from settled.core.proposal import Verb, Wanted
 from settled.core.row import Row
 from settled.core.words import SETTLED, Status
+from settled.execution.job import Kind
 from settled.steps import notice, resolve
 from settled.steps.submit import check_order, store_orders
 from settled.store.creation import create_ledger
@@ -33,12 +34,16 @@ from settled_worker.testing.simulate_checks import Checks, Violated
 from settled_worker.testing.simulate_disk import Disk
 from settled_worker.testing.simulate_host import WORKERS, Host, Killed, Ledgers, Worker
 from settled_worker.testing.simulate_plan import WALL_STEPS, Step, plan_of, shrink
+from settled_worker.testing.simulate_runs import Run
 from settled_worker.testing.simulate_world import World
 
 _SHM: Final = Path("/dev/shm")
-_PAUSES: Final = (0.05, 0.3, 1.0, 3.0, 7.0, 12.0, 35.0, 70.0, 200.0)
-_SWEEPS: Final = ("leases", "leases", "reconcile", "reconcile", "escalate", "checkpoint")
+_PAUSES: Final = (0.05, 0.3, 1.0, 1.0, 3.0, 3.0, 7.0, 7.0, 12.0, 12.0, 35.0, 70.0, 200.0)
+_CALM_PAUSES: Final = (3.0, 7.0, 12.0, 35.0, 70.0, 200.0)
+_SWEEPS: Final = ("leases", "leases", "reconcile", "reconcile", "reconcile", "escalate", "checkpoint")
 _ROUNDS_MAX: Final = 160
+_STORMY_ROUNDS: Final = 8
+_WAKING_ROUNDS: Final = {Kind.PROBE: 20, Kind.HANDLER: 30}  # minutes after faults are over: when its answer, or its end, comes late
 _COMMITS: Final = ("killed before", "killed after")
 
 
@@ -232,7 +237,9 @@ class _Play:
         return f"{stored.row.operation_id} of {contract.name}"
 
     def _advance(self, a: int, b: int) -> str:
-        seconds = _PAUSES[a % len(_PAUSES)]
+        return self._pass(_PAUSES[a % len(_PAUSES)])
+
+    def _pass(self, seconds: float) -> str:
         beating = [worker for worker in self.host.workers if worker is not None and worker.works]
         for _ in range(4 if seconds > 1 else 1):  # whoever works shows it meanwhile
             self.host.advance(seconds / (4 if seconds > 1 else 1))
@@ -248,12 +255,19 @@ class _Play:
         return self._with(a, lambda worker: f"{name}: {tuple(worker.sweeper.run(name))}")
 
     def _go(self, a: int, b: int) -> str | None:
-        runs = self.host.runs()
-        if not runs:
+        run = self._run(a, stalled=False)
+        if run is None:
             return None
-        run = runs[a % len(runs)]
-        run.go(b)
-        return f"{run.job.kind} of {run.job.operation_id}, attempt {run.job.attempt}, {run.told}"
+        told = []
+        for _ in range(1 + a // 100 % 3):  # a request that is to leave in time must be prepared without a long pause
+            if not run.over and not run.stalled:
+                run.go(b)
+                told.append(run.told)
+        return f"{run.job.kind} of {run.job.operation_id}, attempt {run.job.attempt}, {', '.join(told)}"
+
+    def _run(self, a: int, *, stalled: bool) -> Run | None:
+        runs = [run for run in self.host.runs() if run.stalled is stalled]
+        return runs[a % len(runs)] if runs else None
 
     def _start(self, a: int, b: int = 0) -> str | None:
         place = a % WORKERS
@@ -315,6 +329,28 @@ class _Play:
             return None
         worker.hung = hung
         return f"{worker.name} {'hangs' if hung else 'goes on'}"
+
+    def _stall(self, a: int, b: int) -> str | None:
+        """Let one handler or probe do nothing for a long time. Its limits still hold: a process is killed, a thread outlives them.
+
+        Rather a handler whose thread has not sent, or a probe that has read and not answered: there it matters most.
+        """
+        runs = [run for run in self.host.runs() if not run.stalled]
+        handlers = [run for run in runs if run.job.kind is Kind.HANDLER and not run.in_process and not run.sent]
+        probes = [run for run in runs if run.has_read]
+        chosen = (handlers, probes, runs)[b % 3] or runs
+        if not chosen:
+            return None
+        run = chosen[a % len(chosen)]
+        run.stalled = True
+        return f"{run.job.kind} of {run.job.operation_id}, attempt {run.job.attempt}, {run.told}"
+
+    def _wake(self, a: int, b: int) -> str | None:
+        run = self._run(a, stalled=True)
+        if run is None:
+            return None
+        run.stalled = False
+        return f"{run.job.kind} of {run.job.operation_id}, attempt {run.job.attempt}"
 
     def _kill_runner(self, a: int, b: int) -> str | None:
         runs = [run for run in self.host.runs() if run.in_process]
@@ -386,33 +422,33 @@ class _Play:
 
     # ------------------------------------------------------------------ people and providers
 
-    def _row(self, a: int) -> Row | None:
-        ids = tuple(self.checks.references)
+    def _row(self, a: int, *rather: Status) -> Row | None:
+        """Return an operation, rather one of these statuses: what is done to the others is refused."""
+        ids = [id_ for id_ in self.checks.references if id_ in self.checks.rows and self.checks.rows[id_].status in rather]
+        ids = ids or list(self.checks.references)
         if not ids:
             return None
         with self._shell.ledger.read() as transaction:
             return read_row(transaction, ids[a % len(ids)])
 
     def _person(self, a: int, b: int) -> str | None:
-        """A person looks at the provider, and decides by the truth; what is refused to them stays as it is."""
-        row = self._row(a)
-        if row is None or row.status not in (Status.OUTCOME_UNKNOWN, Status.QUARANTINED):
+        """A person looks at the provider, and decides by what is there now; what is refused to them stays as it is."""
+        row = self._row(a, Status.OUTCOME_UNKNOWN, Status.QUARANTINED)
+        return None if row is None else self._looks_and_decides(row, retries=b % 2 == 1)
+
+    def _looks_and_decides(self, row: Row, *, retries: bool) -> str | None:
+        if row.status not in (Status.OUTCOME_UNKNOWN, Status.QUARANTINED):
             return None
-        verb = self._true_verb(row, retries=b % 2 == 1)
-        if verb is None:
-            return f"{row.operation_id}: nobody can say yet"
+        verb = self._true_verb(row, retries=retries)
         decision = Decision(
             actor="somebody", reason="looked", evidence_reference="the provider's list", expected_version=row.version, os_user="somebody"
         )
         return self._decided(row, verb, lambda: resolve.resolve(self._shell, row.operation_id, Wanted(verb=verb, decision=decision), None))
 
-    def _true_verb(self, row: Row, *, retries: bool) -> Verb | None:
-        contract, reference = self.checks.references[row.id]
-        if self.world.count(contract, reference):
+    def _true_verb(self, row: Row, *, retries: bool) -> Verb:
+        """Say what a person decides who sees no more than the provider's list. When that is too early is the core's to know."""
+        if self.world.count(*self.checks.references[row.id]):
             return "confirm"
-        alive = any(run.job.row == row.id and run.job.kind == "handler" and not run.over for w in self.host.all.values() for run in w.runs)
-        if alive or self.world.undecided(contract, reference):
-            return None
         return "authorize-retry" if retries else "reject"
 
     def _decided(self, row: Row, verb: str, decide: Callable[[], object]) -> str:
@@ -423,20 +459,21 @@ class _Play:
         return f"{verb} {row.operation_id}"
 
     def _cancel(self, a: int, b: int) -> str | None:
-        row = self._row(a)
-        if row is None:
-            return None
+        row = self._row(a, Status.PREPARED)
+        return None if row is None else self._calls_off(row)
+
+    def _calls_off(self, row: Row) -> str:
         return self._decided(row, "cancel", lambda: resolve.cancel(self._shell, row.operation_id, "somebody", "not wanted"))
 
     def _stop(self, a: int, b: int) -> str | None:
-        row = self._row(a)
+        row = self._row(a, Status.DISPATCHED)
         if row is None:
             return None
         return self._decided(row, "stop", lambda: resolve.request_stop(self._shell, row.operation_id, "somebody", "not wanted"))
 
     def _notice(self, a: int, b: int) -> str | None:
         """The provider tells of an effect by itself."""
-        row = self._row(a)
+        row = self._row(a, Status.DISPATCHED, Status.OUTCOME_UNKNOWN)
         if row is None or row.provider_reference is None or not self.world.count(*self.checks.references[row.id]):
             return None
         found = ProbeResult.committed(reference=row.provider_reference)
@@ -446,14 +483,20 @@ class _Play:
     # ------------------------------------------------------------------ the end
 
     def _calm_down(self) -> None:
-        """End all faults, and let the workers work until nothing moves any more; then let people decide the rest."""
-        self.world.calm = True
-        self.log.append("faults are over")
+        """End all faults, and let the workers work until nothing moves any more; then let people decide the rest.
+
+        The workers' faults end first: for some rounds they do all their work while network and providers still fail.
+        """
+        self.log.append("the workers' faults are over")
         for round_ in range(_ROUNDS_MAX):
+            if round_ == _STORMY_ROUNDS:
+                self.world.calm = True
+                self.log.append("all faults are over")
             self._guarded("calm", partial(self._calm_round, round_))
             told = not any(worker is not None and (worker.inbox or worker.pump.owes) for worker in self.host.workers)
             if told and not self.host.runs() and not self.checks.unsettled():
                 break
+        self.world.calm = True
         self.checks.at_the_end()
         self._guarded("calm", lambda: self.host.advance(400.0))  # what travels still arrives
         for row in list(self.checks.rows.values()):
@@ -477,10 +520,11 @@ class _Play:
             worker.tick()
         for _ in range(3):
             for run in self.host.runs():
-                run.go(0)
+                run.stalled = run.stalled and round_ < _WAKING_ROUNDS[run.job.kind]
+                if not run.stalled:
+                    run.go(0 if self.world.calm else int(self.host.draw() * 1000))
             self.host.advance(0.05)
-        self._advance(3 + min(round_ // 8, 5), 0)
+        self._pass(_CALM_PAUSES[min(round_ // 8, len(_CALM_PAUSES) - 1)])
 
     def _last_word(self, row: Row) -> str | None:
-        place = tuple(self.checks.references).index(row.id)
-        return self._cancel(place, 0) if row.status is Status.PREPARED else self._person(place, 0)
+        return self._calls_off(row) if row.status is Status.PREPARED else self._looks_and_decides(row, retries=False)

@@ -8,8 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-STEPS: Final = 90
+STEPS_MIN: Final = 20
+STEPS_MAX: Final = 110
 OPERATIONS: Final = 5
+FIRST_OPERATIONS: Final = 3
 WALL_FORWARD: Final = (30.0, 3600.0, 86_400.0)
 WALL_STEPS: Final = (*WALL_FORWARD, -30.0, -3600.0)
 
@@ -27,19 +29,26 @@ class Step(NamedTuple):
 
 # How often each thing is drawn. The first group is ordinary work, the second what goes wrong, the third what people and providers do.
 _WEIGHTS: Final = {
-    "advance": 12.0, "tick": 22.0, "sweep": 15.0, "go": 34.0, "start": 3.0,
-    "kill": 1.5, "kill_at_commit": 2.0, "hang": 1.2, "resume": 2.0, "kill_runner": 1.5, "busy": 0.8, "full": 0.8, "sync_fails": 0.6,
+    "advance": 11.0, "tick": 20.0, "sweep": 18.0, "go": 40.0, "start": 3.0,
+    "kill": 1.5, "kill_at_commit": 2.0, "hang": 1.2, "resume": 2.0, "kill_runner": 1.5, "stall": 2.0, "wake": 1.0,
+    "busy": 0.8, "full": 0.8, "sync_fails": 0.6,
     "lost_commit": 0.8, "wall": 0.6, "suspend": 0.4, "reboot": 0.4, "power_cut": 0.8,
-    "person": 2.0, "stop": 0.4, "cancel": 0.4, "notice": 0.6,
+    "person": 2.0, "stop": 0.8, "cancel": 0.6, "notice": 1.0,
 }  # fmt: skip
 
 
-def plan_of(seed: int, steps: int = STEPS) -> list[Step]:
-    """Draw the steps of one run. The operations come first, so that every later step has something to meet."""
+def plan_of(seed: int) -> list[Step]:
+    """Draw the steps of one run. Some operations come first, so that every later step has something to meet, the others anywhere.
+
+    Faults end after few steps or after many: what is under way then is what the calm that follows must make good.
+    """
     draw = random.Random(seed)
-    planned = [Step("submit", draw.randrange(1000), draw.randrange(1000)) for _ in range(OPERATIONS)]
     names, weights = tuple(_WEIGHTS), tuple(_WEIGHTS.values())
-    planned += [Step(name, draw.randrange(1000), draw.randrange(1000)) for name in draw.choices(names, weights, k=steps)]
+    count = draw.randrange(STEPS_MIN, STEPS_MAX)
+    planned = [Step(name, draw.randrange(1000), draw.randrange(1000)) for name in draw.choices(names, weights, k=count)]
+    for number in range(OPERATIONS):
+        at = 0 if number < FIRST_OPERATIONS else draw.randrange(count)
+        planned.insert(at, Step("submit", draw.randrange(1000), draw.randrange(1000)))
     # A wall clock that falls back by much, and then a boot, leave nothing that bounds a key's window: docs/limits.md says so.
     boots = any(step.what in ("reboot", "power_cut") for step in planned)
     return [Step("wall", step.a % len(WALL_FORWARD)) if step.what == "wall" and boots else step for step in planned]

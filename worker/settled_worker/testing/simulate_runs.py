@@ -32,9 +32,11 @@ class Run:
     entered: bool = False
     exchange: Exchange | None = None
     given_up: bool = False
+    stalled: bool = False  # it waits for something of its own, and does nothing meanwhile
     over: bool = False
     told: str = "claimed"
     marks: Marks = field(default_factory=Marks)
+    _slept: bool = False
     _report: Report | None = None
 
     @property
@@ -47,18 +49,29 @@ class Run:
         """Whether a request of it left."""
         return self.exchange is not None
 
+    @property
+    def has_read(self) -> bool:
+        """Whether it is a probe that has read, and not answered yet."""
+        return self.job.kind is Kind.PROBE and self._report is not None
+
     def go(self, choice: int) -> None:
         """Do the next thing: enter, send, take the answer; or, for a probe, read and answer."""
         if self.job.kind is Kind.PROBE:
             self._probe(choice)
         elif not self.entered:
             self._enter()
-        elif self.exchange is None:
+        elif self.exchange is None and not self._falls_asleep(choice // 8):
             self._send(choice)
+        elif self.exchange is None:
+            self.told = "falls asleep"
         elif self.exchange.done:
             self._end()
         else:
             self.told = "waits for its answer"
+
+    def _falls_asleep(self, choice: int) -> bool:
+        self.stalled, self._slept = not self._slept and self.world.falls_asleep(self.job, choice), True
+        return self.stalled
 
     # ------------------------------------------------------------------ a handler's steps
 
@@ -106,7 +119,7 @@ class Run:
             job = self.job
             self.world.troubled_reads(job.contract, choice)
             self._report = self._caller.call(job, self.world.contracts[job.contract], context_for(job, self.marks), self.marks)
-            self.told = "reads"
+            self.told = "reads, and falls asleep" if self._falls_asleep(choice // 8) else "reads"
             return
         answer = self._report.answer
         self.over, self.told = True, f"answers: {answer.status if answer is not None else self._report.error_class}"

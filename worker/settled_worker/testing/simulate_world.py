@@ -5,13 +5,15 @@ travels longer than their drain, nothing commits later than their horizon, no re
 """
 
 import heapq
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from settled.contract import EffectContract, RetryPolicy
+from settled.core.evidence import ProbeResult
 from settled.core.moment import SECOND_US, Moment
-from settled.execution.job import Job
+from settled.execution.job import Job, Kind
 from settled.testing.clock import VirtualClock
 from settled.testing.faults import Fault, ReadFault
 from settled.testing.payments import look_for_payment, pay, reference_of, request_of
@@ -21,16 +23,47 @@ DRAIN_SECONDS: Final = 20
 COMMIT_SECONDS: Final = 30
 LAG_SECONDS: Final = 15
 WINDOW_SECONDS: Final = 240
-_LATE_SECONDS: Final = COMMIT_SECONDS * 0.9
-_TRAVEL_SECONDS: Final = (0.01, 0.01, 0.01, 0.5, 3.0, 19.0)
-_FAULTS: Final = (
-    Fault.NONE, Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER, Fault.LOSE_ANSWER, Fault.COMMIT_LATE, Fault.FAIL_BEFORE_COMMIT,
-    Fault.REJECT, Fault.ERROR_AFTER_COMMIT, Fault.MALFORMED_ANSWER, Fault.REFUSE, Fault.COMMIT_LATE,
-)  # fmt: skip
-_READS: Final = (
-    ReadFault.NONE, ReadFault.NONE, ReadFault.NONE, ReadFault.STALE, ReadFault.STALE, ReadFault.UNAVAILABLE,
-    ReadFault.FALSE_NEGATIVE, ReadFault.WRONG_IDENTITY, ReadFault.PARTIAL_PAGE,
-)  # fmt: skip
+ALONE_SECONDS: Final = 90  # where one bound stands alone: long enough for something to happen meanwhile
+_NEARLY: Final = 0.9  # how much of a declared bound is used
+
+
+class _Weather(NamedTuple):
+    """What may happen to a request and to a read, each as likely as the other. `travel` is a part of what the drain allows.
+
+    `late_seconds`: how late a late commit is, where that is not what the horizon allows. `sleepy`: what often falls asleep, a
+    handler before it sends or a probe after it has read.
+    """
+
+    travel: tuple[float, ...] = (0.0, 0.0, 0.0, 0.02, 0.15, 1.0)
+    faults: tuple[Fault, ...] = (
+        Fault.NONE, Fault.NONE, Fault.NONE, Fault.LOSE_ANSWER, Fault.LOSE_ANSWER, Fault.COMMIT_LATE, Fault.FAIL_BEFORE_COMMIT,
+        Fault.REJECT, Fault.ERROR_AFTER_COMMIT, Fault.MALFORMED_ANSWER, Fault.REFUSE, Fault.COMMIT_LATE,
+    )  # fmt: skip
+    reads: tuple[ReadFault, ...] = (
+        ReadFault.NONE, ReadFault.NONE, ReadFault.NONE, ReadFault.STALE, ReadFault.STALE, ReadFault.UNAVAILABLE,
+        ReadFault.FALSE_NEGATIVE, ReadFault.WRONG_IDENTITY, ReadFault.PARTIAL_PAGE,
+    )  # fmt: skip
+    late_seconds: float | None = None
+    sleepy: Kind | None = None
+
+
+# Where one bound stands alone, what it is there for happens often.
+_WEATHERS: Final[Mapping[str, _Weather]] = {
+    "drain_alone": _Weather(travel=(0.0, 1.0), sleepy=Kind.PROBE),
+    "horizon_alone": _Weather(faults=(Fault.COMMIT_LATE, Fault.COMMIT_LATE, Fault.FAIL_BEFORE_COMMIT)),
+    "lag_alone": _Weather(faults=(Fault.LOSE_ANSWER, Fault.FAIL_BEFORE_COMMIT), reads=(ReadFault.STALE, ReadFault.STALE, ReadFault.NONE)),
+    "fence_alone": _Weather(sleepy=Kind.HANDLER),
+    "as_read": _Weather(
+        faults=(Fault.COMMIT_LATE, Fault.COMMIT_LATE, Fault.FAIL_BEFORE_COMMIT),
+        reads=(ReadFault.NONE, ReadFault.NONE, ReadFault.FALSE_NEGATIVE, ReadFault.WRONG_IDENTITY, ReadFault.PARTIAL_PAGE),
+        late_seconds=_NEARLY * ALONE_SECONDS,
+    ),
+    "key_window_thread": _Weather(faults=(Fault.LOSE_ANSWER, Fault.FAIL_BEFORE_COMMIT, Fault.NONE), sleepy=Kind.HANDLER),
+}
+_ORDINARY: Final = _Weather()
+
+
+Look = Callable[[Any, Mapping[str, Any]], ProbeResult]
 
 
 class TrueClock:
@@ -83,7 +116,9 @@ class World:
         self.keyed = FakeProvider(idempotent=True, key_window=WINDOW_SECONDS, clock=self.true)
         self.plain = FakeProvider(clock=self.true)
         self._forever = FakeProvider(idempotent=True, clock=self.true)
-        self.contracts = {one.name: one for one in _contracts(self)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a finite window in a thread is declared on purpose
+            self.contracts = {one.name: one for one in _contracts(self)}
 
     # ------------------------------------------------------------------ time
 
@@ -139,8 +174,12 @@ class World:
 
     def send(self, job: Job, arguments: Mapping[str, Any], choice: int) -> Exchange:
         """Let a request leave. It arrives, is worked on, and is answered, each at its time."""
-        fault = Fault.NONE if self.calm else _FAULTS[choice % len(_FAULTS)]
-        travel = 0.01 if self.calm else _TRAVEL_SECONDS[choice // len(_FAULTS) % len(_TRAVEL_SECONDS)]
+        terms, weather = self.contracts[job.contract].terms, _WEATHERS.get(job.contract, _ORDINARY)
+        fault = Fault.NONE if self.calm else weather.faults[choice % len(weather.faults)]
+        if fault is Fault.COMMIT_LATE and not self._late_seconds(job.contract):
+            fault = Fault.LOSE_ANSWER
+        part = 0.0 if self.calm else weather.travel[choice // len(weather.faults) % len(weather.travel)]
+        travel = 0.01 + part * _NEARLY * terms.network_drain_us / SECOND_US
         what: dict[str, Any] = {"reference": reference_of(arguments), "key": job.idempotency_key, "request": request_of(arguments)}
         one = Exchange(contract=job.contract, fault=fault, **what)
         if fault is Fault.REFUSE:
@@ -154,9 +193,10 @@ class World:
 
     def _serve(self, one: Exchange) -> None:
         provider, late = self.provider_of(one.contract), one.fault is Fault.COMMIT_LATE
+        late_seconds = self._late_seconds(one.contract)
         if one in self._undecided and not late:
             self._undecided.remove(one)
-        provider.fail_next(one.fault, reference=one.reference, seconds=_LATE_SECONDS if late else 0.0)
+        provider.fail_next(one.fault, reference=one.reference, seconds=late_seconds if late else 0.0)
         try:
             shown = provider.create(one.request, reference=one.reference, idempotency_key=one.key)
             one.answer = lambda: shown
@@ -164,17 +204,26 @@ class World:
             one.answer = _raising(error)
         one.done = True
         if late:
-            self.later(_LATE_SECONDS, lambda: self._decide(one))
+            self.later(late_seconds, lambda: self._undecided.remove(one))
 
-    def _decide(self, one: Exchange) -> None:
-        """Let a late commit happen now: the provider would do it only when it is next asked, by the time that it is then."""
-        self.provider_of(one.contract).count()
-        self._undecided.remove(one)
+    def _late_seconds(self, contract: str) -> float:
+        own = _WEATHERS.get(contract, _ORDINARY).late_seconds
+        return _NEARLY * self.contracts[contract].terms.commit_horizon_us / SECOND_US if own is None else own
+
+    def falls_asleep(self, job: Job, choice: int) -> bool:
+        """Say whether a handler or a probe of this kind falls asleep now."""
+        return not self.calm and choice % 2 == 0 and _WEATHERS.get(job.contract, _ORDINARY).sleepy is job.kind
 
     def troubled_reads(self, contract: str, choice: int) -> None:
         """Let the next reads of a contract's provider be as `choice` says."""
-        fault = ReadFault.NONE if self.calm else _READS[choice % len(_READS)]
-        self.provider_of(contract).fail_reads(fault, seconds=LAG_SECONDS * 0.9 if fault is ReadFault.STALE else 0.0)
+        reads = _WEATHERS.get(contract, _ORDINARY).reads
+        fault = reads[choice % len(reads)]
+        if self.calm and fault is not ReadFault.STALE:  # a declared lag is no fault, and does not end with them
+            fault = ReadFault.NONE
+        lag_us = self.contracts[contract].terms.read_lag_us
+        if fault is ReadFault.STALE and not lag_us:
+            fault = ReadFault.NONE
+        self.provider_of(contract).fail_reads(fault, seconds=_NEARLY * lag_us / SECOND_US if fault is ReadFault.STALE else 0.0)
 
     # ------------------------------------------------------------------ what handlers and probes of the contracts call
 
@@ -204,6 +253,23 @@ class _Wire:
         return self.world.provider_of(self.contract).in_flight(reference)
 
 
+class _Blind(_Wire):
+    """A provider that does not say what it still works on: there the declared horizon is all that protects an absence."""
+
+    def in_flight(self, reference: str) -> int:
+        return 0
+
+
+def _as_read(wire: _Wire, arguments: Mapping[str, Any]) -> ProbeResult:
+    """Be a probe that passes on what it read and judges nothing: what that is worth is the worker's to say."""
+    reference = reference_of(arguments)
+    page = wire.find(reference)
+    if page.found:
+        return ProbeResult.committed(reference=page.found[0]["reference"], provider_operation_id=page.found[0]["effect_id"])
+    healthy = page.more is None and wire.control(reference)
+    return ProbeResult.not_committed(reference=reference, terminal=not wire.in_flight(reference), healthy=healthy)
+
+
 def _raising(error: Exception) -> Callable[[], dict[str, Any]]:
     def answer() -> dict[str, Any]:
         raise error
@@ -212,7 +278,12 @@ def _raising(error: Exception) -> Callable[[], dict[str, Any]]:
 
 
 def _contracts(world: World) -> list[EffectContract]:
-    """With a key, a probe, both and neither; in processes and in threads; one that announces its sending."""
+    """With a key, a probe, both and neither; in processes and in threads; some that announce their sending.
+
+    A rule that is broken shows only where no other one covers it. So there are contracts that rest on one bound or on the fence
+    alone, one whose probe judges nothing and whose provider says itself that it is not done, and one whose finite window no thread
+    may trust.
+    """
     key: dict[str, Any] = {
         "provider_idempotency_key": lambda a: f"key:{a['payment']}",
         "provider_idempotency_guaranteed": True,
@@ -220,6 +291,7 @@ def _contracts(world: World) -> list[EffectContract]:
     }
     window: dict[str, Any] = {"provider_idempotency_window": WINDOW_SECONDS}
     announced: dict[str, Any] = {"announces_sending": True}
+    none: dict[str, Any] = {"network_drain": 1, "commit_horizon": 0, "read_lag": 0, "probe_timeout": 2 * ALONE_SECONDS}
     return [
         _contract(world, "none_process", "process", probe=False),
         _contract(world, "none_thread", "thread", probe=False),
@@ -231,24 +303,30 @@ def _contracts(world: World) -> list[EffectContract]:
         _contract(world, "key_thread", "thread", probe=False, **key),
         _contract(world, "both_process", "process", **key, **window),
         _contract(world, "both_thread", "thread", **key),
+        _contract(world, "key_window_thread", "thread", probe=False, **key, **window),
+        _contract(world, "drain_alone", "process", **(none | {"network_drain": ALONE_SECONDS})),
+        _contract(world, "horizon_alone", "process", wire=_Blind, **(none | {"commit_horizon": ALONE_SECONDS})),
+        _contract(world, "lag_alone", "process", **(none | {"read_lag": ALONE_SECONDS})),
+        _contract(world, "fence_alone", "thread", **none),
+        _contract(world, "as_read", "process", look=_as_read, **none),
     ]
 
 
-def _contract(world: World, name: str, isolation: str, *, probe: bool = True, **terms: Any) -> EffectContract:
-    wire = _Wire(world, name)
+def _contract(
+    world: World, name: str, isolation: str, *, probe: bool = True, wire: type[_Wire] = _Wire, look: Look = look_for_payment, **terms: Any
+) -> EffectContract:
+    its = wire(world, name)
+    bounds = {"network_drain": DRAIN_SECONDS, "commit_horizon": COMMIT_SECONDS, "read_lag": LAG_SECONDS}
     return EffectContract(
         name=name,
         isolation=isolation,
         operation_id=lambda a: f"payment:{a['payment']}",
         provider_reference=reference_of,
-        handler=lambda arguments, idempotency_key: pay(wire, arguments, idempotency_key),
-        outcome_probe=(lambda arguments: look_for_payment(wire, arguments)) if probe else None,
+        handler=lambda arguments, idempotency_key: pay(its, arguments, idempotency_key),
+        outcome_probe=(lambda arguments: look(its, arguments)) if probe else None,
         timeout=10,
         kill_grace=1,
-        network_drain=DRAIN_SECONDS,
-        commit_horizon=COMMIT_SECONDS,
-        read_lag=LAG_SECONDS,
         unknown_age_max=1800,
         retry=RetryPolicy(max_attempts=3, not_sent_attempts_max=5),
-        **terms,
+        **(bounds | terms),
     )
