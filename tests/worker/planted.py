@@ -126,7 +126,7 @@ PLANTED: Final = (
     Planted("an exception is taken for not sent", "I1 I3", _ends(End.RAISED, End.NOT_SENT)),
     Planted("a crash is taken for not sent", "I1 I3", _ends(End.CRASHED, End.NOT_SENT)),
     Planted("a stop is taken for not sent", "I1 I3", _ends(End.STOPPED, End.NOT_SENT)),
-    Planted("a person may reject at any time", "I3", _core("a person may reject at any time")),
+    Planted("a person may reject at any time", "I3", _core("a person may reject at any time"), RARE),
     Planted("a retry may be cancelled while an attempt is open", "I3 I9", ((resolve, "decide_cancel", _cancel),)),
     Planted("a retry whose window ends is not withdrawn", "I4", ((claim, "decide_claim", mutations._not_withdrawn),)),
     Planted("kept evidence is not merged", "I", _core("kept evidence is not merged"), RARE),
