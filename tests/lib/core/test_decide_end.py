@@ -11,7 +11,7 @@ from settled.core.row import outcome_of
 from settled.core.terms import Terms
 from settled.core.words import EventType as E
 from settled.core.words import FenceBasis, Reason, Status
-from tests.lib.core.builders import DIGEST, Life, committed, dispatched, guaranteed, terms, unknown
+from tests.lib.core.builders import DIGEST, Life, at, committed, dispatched, guaranteed, terms, unknown
 
 GONE, BACK = FenceBasis.PROCESS_KILLED, FenceBasis.RETURNED
 
@@ -238,3 +238,19 @@ def test_a_probe_of_an_earlier_attempt_leaves_the_running_one_alone() -> None:
     row = life.row
     assert (row.status, row.attempt, row.lease_owner) == (before.status, before.attempt, before.lease_owner)
     assert row.version == before.version + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "end", "facts", "kept"),
+    [
+        ({}, End.REJECTED, {"error": "declined"}, {"fence": "returned", "error": "declined", "retryable": False}),
+        ({}, End.NOT_SENT, {}, {"fence": "returned", "due": at(1).wall_us}),
+        ({}, End.NEVER_ENTERED, {"interruption": "lease_lost"}, {"fence": "returned", "interruption": "lease_lost", "due": at(0).wall_us}),
+        ({"dispatch": "handoff"}, End.RETURNED, {}, {"handoff": True}),
+    ],
+)
+def test_what_is_kept_of_an_end(changes: dict[str, Any], end: End, facts: dict[str, Any], kept: dict[str, Any]) -> None:
+    life = dispatched(terms(**changes))
+    life.end(end, FenceBasis.RETURNED, **facts)
+    told = next(event for event in life.events if event.type.value == end.value)
+    assert dict(told.data) == {"boot": life.case.boot, **kept}
