@@ -131,7 +131,7 @@ PLANTED: Final = (
     Planted("a retry whose window ends is not withdrawn", "I4", ((claim, "decide_claim", mutations._not_withdrawn),)),
     Planted("kept evidence is not merged", "I", _core("kept evidence is not merged"), RARE),
     Planted("nothing ends the waiting", "I4",
-            ((sweeps, "decide_escalation", mutations._nothing), (decide_evidence, "_after_unusable", mutations._nothing))),
+            ((sweeps, "decide_escalation", mutations._nothing), (decide_evidence, "_after_unusable", mutations._nothing)), RARE),
     Planted("entry is observed, not contested", "I1 I3 I8", ((Recorder, "revoke", _observe),), RARE),
     Planted("the deadline is the worker's alone", "I1", ((Run, "limit_us", _own_deadline(Run.limit_us)),), RARE),
     Planted("an end is written unguarded", "I", ((writer, "_guarded_update", _unguarded),),
