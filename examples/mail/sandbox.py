@@ -7,6 +7,7 @@ or lag, and nothing about Dovecot, Exchange or anybody else's. Mails are counted
 """
 
 import asyncio
+import contextlib
 import socket
 import socketserver
 import threading
@@ -102,6 +103,10 @@ class Archive(socketserver.StreamRequestHandler):
     post: Post
 
     def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # a caller that is killed is what this is for
+            self._serve()
+
+    def _serve(self) -> None:
         self._say("* OK a few lines of IMAP")
         while line := self.rfile.readline().decode().strip():
             tag, _, command = line.partition(" ")
