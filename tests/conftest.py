@@ -5,6 +5,7 @@ A mark that names an id tests/promises.toml does not hold is a collection error:
 
 import logging
 import os
+import signal
 import time
 import tomllib
 from collections.abc import Callable, Generator, Iterator
@@ -65,6 +66,8 @@ KNOWN = known_promise_ids()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: what is started here would never be interrupted
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "promise(*ids, part=None): what of tests/promises.toml this test shows, whole or only a part")
 
 

@@ -196,7 +196,9 @@ def test_an_interrupt_or_the_end_of_input_at_a_question_changes_nothing(
     assert asked.process.stderr is not None
     said = ""
     while "Who decides?" not in said:
-        said += asked.process.stderr.read(1)
+        one = asked.process.stderr.read(1)
+        assert one, said
+        said += one
     if how == "interrupt":
         asked.process.send_signal(signal.SIGINT)
         ended = asked.end()
