@@ -66,7 +66,7 @@ KNOWN = known_promise_ids()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: what is started here would never be interrupted
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "promise(*ids, part=None): what of tests/promises.toml this test shows, whole or only a part")
 
