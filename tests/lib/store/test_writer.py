@@ -1,17 +1,21 @@
 """The one guarded writer: a stale view moves nothing, and a move is whole or not there."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from settled.core.errors import LedgerStateError
 from settled.core.fold import Event
+from settled.core.too_many import UnknownLimit
 from settled.core.words import EventType, Status
 from settled.store import writer
 from settled.store.audit import verify
 from settled.store.ledger import Ledger
+from settled.store.pauses import read_paused
 from settled.store.reads import counts, find_row, read_events, read_payload
-from settled.store.writer import Move, record, record_all
+from settled.store.writer import Move, event_hash, record, record_all
 from tests.lib.store.ledgers import (
     NOW_US,
     another_program,
@@ -78,6 +82,18 @@ def test_one_stale_row_does_not_disturb_the_rest_of_its_batch(ledger: Ledger) ->
         assert find_row(transaction, "op-100") == ahead
         assert counts(transaction) == {"capture_payment": {"dispatched": 256}}
     assert verify(ledger) == []
+
+
+@pytest.mark.parametrize(("count", "savepoints"), [(1, ["one"]), (2, ["batch"]), (3, ["batch"])])
+def test_moves_that_meet_nothing_stale_are_written_at_once(ledger: Ledger, count: int, savepoints: list[str]) -> None:
+    """One by one is for a batch that cannot be written whole: it costs a statement of each kind for every row."""
+    prepared = submit(ledger, *(f"op-{number}" for number in range(count)))
+    said: list[str] = []
+    with ledger.write() as transaction:
+        transaction.cursor.connection.set_trace_callback(said.append)
+        record(transaction, [dispatched(row) for row in prepared])
+        transaction.cursor.connection.set_trace_callback(None)
+    assert [one.split()[1] for one in said if one.upper().startswith("SAVEPOINT")] == savepoints
 
 
 def test_where_none_may_be_left_out_a_stale_or_refused_row_is_an_error_and_nothing_is_committed(ledger: Ledger) -> None:
@@ -165,6 +181,65 @@ def test_several_events_of_one_move_are_one_step(ledger: Ledger) -> None:
     assert types(ledger, "op-1")[2:] == [("evidence_merged", "confirmed"), ("timed_out", "confirmed")]
     assert verify(ledger) == []
     assert rows(ledger, "SELECT events FROM seal ORDER BY id") == [[1], [1], [2]]
+
+
+@pytest.mark.parametrize("data", [None, '{"who":"Zoë \\\\ \\"x\\""}'])
+def test_the_hash_of_an_event_is_that_of_its_json_list(data: str | None) -> None:
+    """The audit computes hashes by the same function: only another way to them sees that a fact is left out."""
+    happened = Event(EventType.RETURNED, Status.CONFIRMED, 7, NOW_US, {})
+    facts = ['op "ö" \\', 3, "returned", "confirmed", 7, NOW_US, data]
+    said = json.dumps(facts, separators=(",", ":"), ensure_ascii=False).encode()
+    assert event_hash(b"before", 'op "ö" \\', 3, happened, data) == hashlib.sha256(b"before" + said).digest()
+
+
+def test_an_output_is_stored_under_the_event_that_brought_it(ledger: Ledger) -> None:
+    (running,) = moved(ledger, dispatched(submit(ledger, "op-1")[0]))
+    stop = Event(EventType.STOP_REQUESTED, Status.DISPATCHED, 1, NOW_US + 2, {})
+    end = returned(running, "1")
+    (row,) = moved(ledger, Move(running, [stop, *end.events], {1: "1"}))
+    assert row.output_part == row.sequence == 4
+    assert rows(ledger, "SELECT data FROM event WHERE type = 'stop_requested'") == [[None]]
+    with ledger.read() as transaction:
+        assert read_payload(transaction, row.id, 4) == "1"
+    assert verify(ledger) == []
+
+
+def test_a_move_without_events_changes_nothing_and_seals_nothing(ledger: Ledger) -> None:
+    (first,) = submit(ledger, "op-1")
+    assert write(ledger, Move(first, [])) == [(first, None)]
+    assert types(ledger, "op-1") == [("submitted", "prepared")]
+    assert rows(ledger, "SELECT events FROM seal ORDER BY id") == [[1]]
+
+
+def test_a_stop_opens_an_incident_and_a_decision_closes_it(ledger: Ledger) -> None:
+    (running,) = moved(ledger, dispatched(submit(ledger, "op-1")[0]))
+    (lost,) = moved(ledger, timed_out(running))
+    assert rows(ledger, "SELECT kind FROM incident") == []
+    stop = Event(EventType.QUARANTINED, Status.QUARANTINED, 1, NOW_US + 3, {"reason": "no_probe"})
+    (stopped,) = moved(ledger, Move(lost, [stop]))
+    assert rows(ledger, "SELECT kind, reason, closed_us FROM incident") == [["quarantined", "no_probe", None]]
+    decided = Event(EventType.OPERATOR_CONFIRMED, Status.CONFIRMED, 1, NOW_US + 4, {})
+    (settled,) = moved(ledger, Move(stopped, [decided]))
+    assert settled.reason is None
+    assert rows(ledger, "SELECT kind, closed_us, closed_by FROM incident") == [["quarantined", NOW_US + 4, "operator_confirmed"]]
+
+
+def test_a_suspected_duplicate_opens_an_incident_where_the_row_has_no_reason(ledger: Ledger) -> None:
+    (row,) = settle(ledger, *submit(ledger, "op-1"))
+    second = Event(EventType.PROBE_COMMITTED, Status.CONFIRMED, 1, NOW_US + 3, {"id": "ch_2", "duplicate": True})
+    (row,) = moved(ledger, Move(row, [second]))
+    assert (row.reason, row.duplicate_suspected) == (None, 1)
+    assert rows(ledger, "SELECT kind FROM incident") == [["duplicate_suspected"]]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_outcome_that_is_one_too_many_pauses_its_contract_in_the_same_transaction(ledger: Ledger, count: int) -> None:
+    ledger.unknown_limits = {"capture_payment": UnknownLimit(open_max=count)}
+    running = moved(ledger, *(dispatched(row) for row in submit(ledger, *(f"op-{number}" for number in range(count)))))
+    with ledger.write() as transaction:
+        record(transaction, [timed_out(row) for row in running])
+        assert read_paused(transaction).contracts == {"capture_payment"}
+    assert rows(ledger, "SELECT kind FROM incident") == [["too_many_unknown"]]
 
 
 @pytest.mark.promise("S86", part="the tally equals the counted rows after moves, dropped moves and rollbacks")
