@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from settled.core.canonical import canonical_text, check_strict_json, parse_strict_json
+from settled.core.canonical import canonical_text, parse_strict_json
 from settled.core.limits import DEFAULTS
 from settled.core.words import Outcome
 
@@ -213,8 +213,7 @@ def _output_text(output: Any) -> tuple[str | None, bool]:
     if output is NO_OUTPUT:
         return None, True
     try:
-        check_strict_json(output, "output")
-        return canonical_text(output, "output"), True
+        return canonical_text(output), True
     except (TypeError, ValueError):
         return None, False
 

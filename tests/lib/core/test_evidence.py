@@ -156,6 +156,7 @@ def test_a_bare_not_there_is_neither_terminal_nor_healthy() -> None:
 
 def test_an_output_that_is_not_strict_json_makes_the_answer_unstorable_and_null_is_an_output() -> None:
     assert ProbeResult.committed(output={1, 2}).storable is False
+    assert ProbeResult.committed(output={"b": [1, None], "a": "é"}).output_text == '{"a":"é","b":[1,null]}'
     assert ProbeResult.committed(output=None).output_text == "null"
     assert ProbeResult.committed().output_text is None
     assert ProbeResult.committed(output=NO_OUTPUT) == ProbeResult.committed()
