@@ -5,7 +5,7 @@ proves nothing and passes unchanged. `http.client` repeats nothing on its own an
 """
 
 import json
-from http.client import HTTPConnection
+from http.client import HTTPConnection, IncompleteRead
 from typing import Any, Literal
 from urllib.parse import urlencode, urlsplit
 
@@ -69,6 +69,8 @@ def _call(
         connection.request(method, target, content, {"Content-Type": "application/json", **(headers or {})})
         response = connection.getresponse()
         return response.status, json.loads(response.read())
+    except IncompleteRead as cut:
+        raise ConnectionResetError(f"the answer of the shop at {url} was cut") from cut
     finally:
         connection.close()
 
