@@ -439,6 +439,8 @@ class _Play:
     def _looks_and_decides(self, row: Row, *, retries: bool) -> str | None:
         if row.status not in (Status.OUTCOME_UNKNOWN, Status.QUARANTINED):
             return None
+        if self.world.commits_later_than_declared(row.contract) and self.world.undecided(*self.checks.references[row.id]):
+            return None  # nothing bounds when it commits: who decides here asks the provider before
         verb = self._true_verb(row, retries=retries)
         decision = Decision(
             actor="somebody", reason="looked", evidence_reference="the provider's list", expected_version=row.version, os_user="somebody"

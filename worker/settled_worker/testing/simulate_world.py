@@ -206,6 +206,10 @@ class World:
         if late:
             self.later(late_seconds, lambda: self._undecided.remove(one))
 
+    def commits_later_than_declared(self, contract: str) -> bool:
+        """Whether its contract promises an earlier end of what is under way than there is: then no bound protects who decides by it."""
+        return self._late_seconds(contract) * SECOND_US > self.contracts[contract].terms.commit_horizon_us
+
     def _late_seconds(self, contract: str) -> float:
         own = _WEATHERS.get(contract, _ORDINARY).late_seconds
         return _NEARLY * self.contracts[contract].terms.commit_horizon_us / SECOND_US if own is None else own
