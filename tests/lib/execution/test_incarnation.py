@@ -92,7 +92,8 @@ class Seen:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[tuple[Child, Seen]]:
-    with Child(WORKER, tmp_path) as child:
+    unmarked = {name: value for name, value in os.environ.items() if name != MARK}  # an App that lives longer than one test has marked us
+    with Child(WORKER, tmp_path, environ=unmarked) as child:
         yield child, Seen(child.hear())
 
 
