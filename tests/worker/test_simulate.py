@@ -19,7 +19,7 @@ from tests.worker.planted import PLANTED, Planted, find
 
 SEEDS = 25  # within which a planted bug must be found
 BLOCK = 100
-WHOLE_SEEDS = int(os.environ.get("SETTLED_TEST_SEEDS", BLOCK))  # thousands in .ci/run
+WHOLE_SEEDS = int(os.environ.get("SIMULATED_SEEDS", BLOCK))  # thousands in .ci/run
 
 
 @pytest.fixture
