@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from acting import App
+
 from settled.core.errors import EffectRejected
 
 
@@ -58,16 +60,4 @@ def act(arguments: dict[str, Any]) -> Any:
             sys.exit(arguments["n"])
 
 
-class Contract:
-    name, is_async, has_probe, has_postcondition = "act", False, False, False
-
-    def call_handler(self, arguments: dict[str, Any], ctx: Any, idempotency_key: str | None) -> Any:
-        return act(arguments)
-
-
-class App:
-    def contract(self, name: str) -> Contract:
-        return Contract()
-
-
-app = App()
+app = App(act)

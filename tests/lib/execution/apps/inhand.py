@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from acting import App
+
 
 def act(arguments: dict[str, Any]) -> Any:
     with Path(arguments["log"]).open("a") as log:
@@ -22,16 +24,4 @@ def act(arguments: dict[str, Any]) -> Any:
     return os.getpid()
 
 
-class Contract:
-    name, is_async, has_probe, has_postcondition = "act", False, False, False
-
-    def call_handler(self, arguments: dict[str, Any], ctx: Any, idempotency_key: str | None) -> Any:
-        return act(arguments)
-
-
-class App:
-    def contract(self, name: str) -> Contract:
-        return Contract()
-
-
-app = App()
+app = App(act)
