@@ -10,8 +10,8 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from settled.app import App
+from settled.core.moment import at
 from settled.core.words import EventType
-from settled.operation import at
 from settled.steps.resolve import must_find
 from settled.store import incidents, outbox
 from settled.store.audit import head

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import click
 
+from settled.core.moment import at
 from settled.core.text import escape_controls, one_line
-from settled.operation import at
 from settled_cli.invocation import Invocation
 
 Row = Mapping[str, Any]

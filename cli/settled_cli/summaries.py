@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from settled.core.masking import Mask
+from settled.core.moment import at
 from settled.core.proposal import Proposal
 from settled.core.words import SETTLED
-from settled.operation import Operation, at
+from settled.operation import Operation
 from settled.steps.awaiting import Waiting
 from settled.steps.show import EventView
 from settled.store.outbox import Undelivered

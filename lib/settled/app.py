@@ -16,11 +16,12 @@ from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
 from settled.core.evidence import NO_OUTPUT, ProbeResult
 from settled.core.limits import DEFAULTS, Limits
+from settled.core.moment import at
 from settled.core.proposal import VERBS, Proposal, Verb
 from settled.core.words import Status
 from settled.doorbell import ring_all
 from settled.effect import Effect
-from settled.operation import Operation, at
+from settled.operation import Operation
 from settled.shell import Shell
 from settled.steps import attend, awaiting, notice, pausing, persons, propose, resolve, show
 from settled.steps.awaiting import Waiting

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,13 +11,11 @@ from settled.core.errors import EffectFailedError, ResultUnavailableError, Unres
 from settled.core.evidence import compose
 from settled.core.history import Attempt, History, Observation, outcome_of_attempt
 from settled.core.masking import NO_MASK, Mask
+from settled.core.moment import at
+from settled.core.paused import NOTHING, Paused
 from settled.core.row import Row, outcome_of
 from settled.core.words import FAILED_STATUSES, SETTLED, ClosedBy, EventType, NextAction, Outcome, Status
-from settled.store.pauses import NOTHING, Paused
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST: Final = datetime.min.replace(tzinfo=UTC)
-_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _NEXT: Final = {
     Status.PREPARED: NextAction.WAIT,
     Status.DISPATCHED: NextAction.WAIT,
@@ -183,15 +180,6 @@ def snapshot(
     )
     made.__class__ = Operation
     return made
-
-
-@lru_cache(maxsize=64)  # what was just submitted was created, updated and falls due at one time
-def at(wall_us: int) -> datetime:
-    """Return stored microseconds as an aware time in UTC; beyond the calendar its first or last moment, so that a list always shows."""
-    try:
-        return _EPOCH + timedelta(microseconds=wall_us)
-    except OverflowError:
-        return _FIRST if wall_us < 0 else _LAST
 
 
 def _waits_for(row: Row, paused: Paused) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from settled import OperationConflictError, ProbeResult, RetryPolicy, Status
-from settled.operation import at
+from settled.core.moment import at
 from tests.lib.apps.bench import ARGUMENTS, KEY, OPERATION_ID, Bench, key_of, run
 from tests.lib.store.ledgers import another_program
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from settled.core.errors import LedgerUnavailableError
 from settled.core.moment import Moment
+from settled.core.paused import NOTHING, Paused
 from settled.core.row import Row
 from settled.core.words import Isolation
 from settled.execution.job import End, Job, Kind, Report
@@ -19,7 +20,7 @@ from settled.steps.claim import Claimed, Refuses, claim_due, open_contracts, wai
 from settled.steps.ends import Ended, Settled, record_ends
 from settled.steps.jobs import handler_job
 from settled.steps.reconcile import Asking, record_answer
-from settled.store.pauses import NOTHING, Paused, read_paused
+from settled.store.pauses import read_paused
 from settled.store.reads import ARGUMENTS, read_payload, read_row
 from settled.store.transaction import Transaction
 from settled.store.waiting import find_leased, find_stop_requested, next_due_us

@@ -2,11 +2,12 @@
 
 from settled.core.errors import LedgerUnavailableError, SettledError
 from settled.core.moment import SECOND_US
+from settled.core.paused import NOTHING, Paused
 from settled.logs import get_log
 from settled.presence import Presence
 from settled.shell import Shell
 from settled.steps.pausing import to_pause
-from settled.store import pauses
+from settled.store.pauses import active, read_paused
 
 log = get_log("settled.worker")
 
@@ -20,7 +21,7 @@ class Telling:
     def __init__(self, shell: Shell, presence: Presence) -> None:
         self._shell, self._presence = shell, presence
         self._seen_boot_us = 0
-        self._paused = pauses.NOTHING
+        self._paused = NOTHING
         self.unwritable: str | None = None
 
     def alive(self, boot_us: int) -> None:
@@ -36,13 +37,13 @@ class Telling:
             self.unwritable = f"the store cannot be written: {error}"
             log.warning("worker.row_not_refreshed", error=str(error))
 
-    def paused(self, paused: pauses.Paused) -> None:
+    def paused(self, paused: Paused) -> None:
         """Say what is paused whenever that changes, with who did it and why."""
         if paused == self._paused:
             return
         try:
             with self._shell.ledger.read() as transaction:
-                now, found = pauses.read_paused(transaction), pauses.active(transaction)
+                now, found = read_paused(transaction), active(transaction)
         except LedgerUnavailableError:
             return  # the next tick meets the same error, where it is told
         self._paused = now

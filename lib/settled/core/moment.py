@@ -5,11 +5,14 @@ must make neither of them wrong.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 SECOND_US: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Moment(NamedTuple):
@@ -33,6 +36,15 @@ def utc_us(value: object, name: str, undone: str) -> int:
         return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND  # whole numbers: a float would round the last day over
     except OverflowError:
         raise ValueError(f"{name} {value.isoformat()} is outside the years 1 to 9999 in UTC. {undone}") from None
+
+
+@lru_cache(maxsize=64)  # what was just submitted was created, updated and falls due at one time
+def at(wall_us: int) -> datetime:
+    """Return stored microseconds as an aware time in UTC; beyond the calendar its first or last moment, so that a list always shows."""
+    try:
+        return _EPOCH + timedelta(microseconds=wall_us)
+    except OverflowError:
+        return _FIRST if wall_us < 0 else _LAST
 
 
 def surely_elapsed_us(since: Moment, now: Moment) -> int:

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from settled.core.errors import TransitionRefusedError
 from settled.core.fold import Event
-from settled.core.moment import SECOND_US, utc_us
+from settled.core.moment import SECOND_US, at, utc_us
 from settled.core.row import Row
 from settled.core.words import EventType
-from settled.operation import at
 from settled.shell import Shell
 from settled.steps.persons import note_text, who_acts
 from settled.steps.resolve import must_find

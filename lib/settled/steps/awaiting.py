@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from settled.core.moment import SECOND_US
+from settled.core.moment import SECOND_US, at
 from settled.core.proposal import Proposal, standing_proposal
 from settled.core.row import Row
-from settled.operation import Operation, at, snapshot
+from settled.operation import Operation, snapshot
 from settled.shell import Shell
 from settled.steps.known import must_know_contract
 from settled.steps.resolve import must_find

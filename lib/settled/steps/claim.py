@@ -7,13 +7,14 @@ from settled.core.case import Case
 from settled.core.decide_claim import Claim, decide_claim
 from settled.core.fold import Event
 from settled.core.moment import Moment
+from settled.core.paused import Paused
 from settled.core.row import Row
 from settled.core.terms import Terms
 from settled.core.words import Isolation
 from settled.shell import Shell
 from settled.steps.rates import note_starts, starts_allowed
 from settled.steps.readable import put_aside, readable_case, readable_text
-from settled.store.pauses import Paused, read_paused
+from settled.store.pauses import read_paused
 from settled.store.transaction import Transaction
 from settled.store.waiting import count_abandoned, count_running, find_ready, find_reopened
 from settled.store.writer import Move, record

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from settled.core.errors import PauseRefusedError, QueueNotFoundError
 from settled.core.limits import DEFAULTS
+from settled.core.moment import at
 from settled.core.terms import Terms
-from settled.operation import at
 from settled.shell import Shell
 from settled.steps.known import must_know_contract
 from settled.steps.persons import said_by, who_acts

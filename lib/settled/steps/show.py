@@ -10,9 +10,10 @@ from typing import Any
 from settled.core.errors import LedgerStateError, PayloadKeyError
 from settled.core.fold import Event
 from settled.core.history import fold_history
+from settled.core.moment import at
 from settled.core.row import Row
 from settled.core.words import SETTLED, Status
-from settled.operation import Operation, at, snapshot
+from settled.operation import Operation, snapshot
 from settled.shell import Shell
 from settled.steps.masks import mask_for
 from settled.steps.resolve import must_find

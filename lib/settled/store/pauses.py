@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 
+from settled.core.paused import NOTHING, Paused
 from settled.store.prepared import named
 from settled.store.schema import operation, pause, tally, terms
 from settled.store.transaction import Transaction
@@ -34,22 +35,6 @@ class PauseRow(NamedTuple):
     lifted_reason: str | None
 
 
-class Paused(NamedTuple):
-    """What is paused at one moment. False where nothing is."""
-
-    everything: bool
-    contracts: frozenset[str]
-    queues: frozenset[str]
-
-    def __bool__(self) -> bool:
-        return self.everything or bool(self.contracts) or bool(self.queues)
-
-    def holds(self, contract: str, queue: str) -> bool:
-        """Whether an operation of this contract and queue is not dispatched."""
-        return self.everything or contract in self.contracts or queue in self.queues
-
-
-NOTHING: Final = Paused(False, frozenset(), frozenset())
 _COLUMNS: Final = tuple(pause.c[name] for name in PauseRow._fields)
 
 

@@ -1,16 +1,14 @@
 """A running transaction, as the statements of this package see it."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
+from settled.core.paused import Paused
 from settled.core.too_many import UnknownLimit
 from settled.store.prepared import Build, Statements
 from settled.store.sealing import Sealing
-
-if TYPE_CHECKING:
-    from settled.store.pauses import Paused
 
 NO_LIMITS: Final[Mapping[str, UnknownLimit]] = {}
 

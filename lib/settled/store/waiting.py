@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from settled.core.paused import NOTHING, Paused
 from settled.core.row import Row
 from settled.core.words import Status
-from settled.store.pauses import NOTHING, Paused
 from settled.store.prepared import named
 from settled.store.reads import ROW_COLUMNS, to_row
 from settled.store.schema import any_of, operation, pause, payload
