@@ -1,4 +1,9 @@
-"""The App: what agents, hosts and operators call. Each verb is one call of a step; nothing is decided here."""
+"""The App: what agents, hosts and operators call. Each verb is one call of a step; nothing is decided here.
+
+Promise: who only declares contracts imports neither the store nor the steps; they are imported at their first use.
+"""
+
+from __future__ import annotations
 
 import builtins
 import os
@@ -10,34 +15,32 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from settled import steps, store
 from settled.clock import Clock, SystemClock
-from settled.codec import Codec, PlainCodec
 from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
 from settled.core.evidence import NO_OUTPUT, ProbeResult
 from settled.core.limits import DEFAULTS, Limits
 from settled.core.moment import at
-from settled.core.proposal import VERBS, Proposal, Verb
 from settled.core.words import Status
-from settled.doorbell import ring_all
 from settled.effect import Effect
-from settled.operation import Operation
-from settled.shell import Shell
-from settled.steps import attend, awaiting, notice, pausing, persons, propose, resolve, show
-from settled.steps.awaiting import Waiting
-from settled.steps.submit import Order, check_order, store_orders
-from settled.store.creation import create_ledger
-from settled.store.ledger import Ledger
-from settled.store.people import Selection
-from settled.store.transaction import at_commit
 from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds, wait_us
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from settled.codec import Codec
+    from settled.core.proposal import Proposal, Verb
     from settled.inline import Inline
+    from settled.operation import Operation
+    from settled.shell import Shell
+    from settled.steps.awaiting import Waiting
+    from settled.steps.pausing import Pause
     from settled.steps.restore import Restored
+    from settled.steps.show import EventView
+    from settled.steps.submit import Order
     from settled.store.backup import Backup
+    from settled.store.ledger import Ledger
 
 F = TypeVar("F", bound=Callable[..., Any])
 Named = str | Effect | EffectContract
@@ -120,22 +123,17 @@ class App:
         return self._shell
 
     def _make_shell(self) -> Shell:
-        from settled.opening import find_authenticator, open_settings  # the settings library is slow to import
+        from settled.opening import open_shell  # the settings library is slow to import, like the store
 
-        chosen = open_settings(self.flag, self.database, self._limits, self.settings_file)
-        ledger = Ledger(chosen.database, limits=chosen.limits, monotonic_us=self._clock.monotonic_us)
-        ledger.unknown_limits = chosen.unknown_limits
-        who = self._authenticator
-        if who is None and chosen.authenticator is not None:
-            who = find_authenticator(chosen.authenticator)
-        return Shell(
-            ledger=ledger,
+        return open_shell(
+            self.flag,
+            self.database,
+            self._limits,
+            self.settings_file,
             clock=self._clock,
             contracts=self.contracts,
-            limits=chosen.limits,
-            codec=self._codec or chosen.codec or PlainCodec(),
-            rules=chosen.rules,
-            authenticator=who,
+            codec=self._codec,
+            authenticator=self._authenticator,
         )
 
     @property
@@ -152,13 +150,13 @@ class App:
         """The ledger of this App."""
         return self.shell.ledger
 
-    def engine(self) -> "sa.Engine":
+    def engine(self) -> sa.Engine:
         """Return the engine of the ledger, whose connections `submit(connection=…)` takes."""
         return self.ledger.engine()
 
     def create_database(self, *, group: str | None = None) -> Path:
         """Make the ledger, as `settled init` does; an existing one is left as it is."""
-        return create_ledger(self.ledger.path, group=group, at_us=self._clock.now().wall_us).path
+        return store.creation.create_ledger(self.ledger.path, group=group, at_us=self._clock.now().wall_us).path
 
     def close(self) -> None:
         """Close what this process has open. A running `execute` ends first."""
@@ -180,7 +178,7 @@ class App:
         delay: float | timedelta | None = None,
         deadline: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
-        connection: "sa.Connection | None" = None,
+        connection: sa.Connection | None = None,
     ) -> Operation:
         """Make a request durable, or return the operation that it already is; nothing is sent by this call.
 
@@ -194,7 +192,7 @@ class App:
             return self._submit_within(connection, order)
         return self._store([order])[0]
 
-    def submit_many(self, requests: Iterable[Any]) -> "builtins.list[Operation]":
+    def submit_many(self, requests: Iterable[Any]) -> builtins.list[Operation]:
         """Submit (contract, arguments) pairs, or maps of `submit`'s parameters, in one transaction.
 
         The error of one entry carries its place as `index`; nothing of the batch is stored then.
@@ -218,15 +216,15 @@ class App:
 
     def get(self, operation_id: str) -> Operation:
         """Return an operation. Raises OperationNotFoundError."""
-        return show.get(self.shell, operation_id)
+        return steps.show.get(self.shell, operation_id)
 
-    def list(self, *, status: str | None = None, limit: int = DEFAULTS.list_default) -> "builtins.list[Operation]":
+    def list(self, *, status: str | None = None, limit: int = DEFAULTS.list_default) -> builtins.list[Operation]:
         """Return operations, newest update first, without outputs and evidence. Raises ValueError for a bad status or limit."""
-        return show.list_operations(self.shell, status, limit)
+        return steps.show.list_operations(self.shell, status, limit)
 
-    def events(self, operation_id: str) -> "builtins.list[show.EventView]":
+    def events(self, operation_id: str) -> builtins.list[EventView]:
         """Return the events of an operation in order. Raises OperationNotFoundError."""
-        return show.events(self.shell, operation_id)
+        return steps.show.events(self.shell, operation_id)
 
     def wait(self, operation_id: str, *, timeout: float = 30.0) -> Operation:
         """Wait until an operation is settled or `timeout` seconds are over; return it as it then is.
@@ -236,12 +234,12 @@ class App:
         clock, pause = self._clock, POLL_FIRST_SECONDS
         until_us = clock.monotonic_us() + wait_us(timeout)
         while True:
-            if show.is_settled(self.shell, operation_id):
+            if steps.show.is_settled(self.shell, operation_id):
                 return self.get(operation_id)
             left = (until_us - clock.monotonic_us()) / 1_000_000
             if left <= 0:
                 return self.get(operation_id)
-            show.sleep(min(pause, left))
+            steps.show.sleep(min(pause, left))
             pause = next_poll_seconds(pause)
 
     async def await_result(self, operation_id: str, *, timeout: float = 30.0) -> Operation:  # noqa: ASYNC109 - the twin of `wait`
@@ -251,7 +249,7 @@ class App:
         pause = POLL_FIRST_SECONDS
         until_us = self._clock.monotonic_us() + wait_us(timeout)
         while True:
-            settled = await asyncio.to_thread(show.is_settled, self.shell, operation_id)
+            settled = await asyncio.to_thread(steps.show.is_settled, self.shell, operation_id)
             left = (until_us - self._clock.monotonic_us()) / 1_000_000
             if settled or left <= 0:
                 return await asyncio.to_thread(self.get, operation_id)
@@ -283,7 +281,7 @@ class App:
         provider_reference: str | None = None,
     ) -> Operation | None:
         """Record a provider's notice. None: nobody knows that reference yet, and the notice waits for it."""
-        rows = notice.add_evidence(
+        rows = steps.notice.add_evidence(
             self.shell, operation_id=operation_id, provider_reference=provider_reference, source=source, result=result
         )
         return self.get(rows[0].operation_id) if rows else None
@@ -292,28 +290,28 @@ class App:
 
     def cancel(self, operation_id: str, *, actor: str, reason: str) -> Operation:
         """Call off what was never sent. Raises TransitionRefusedError once it was."""
-        return self.get(resolve.cancel(self.shell, operation_id, actor, reason).operation_id)
+        return self.get(steps.resolve.cancel(self.shell, operation_id, actor, reason).operation_id)
 
     def stop(self, operation_id: str, *, actor: str, reason: str, wait: float = 10.0) -> Operation:
         """Ask for a running handler to be stopped, and wait for it up to `wait` seconds. The outcome is unknown then."""
         bound_us = wait_us(wait, "wait")
         self._recovered(operation_id)
-        resolve.request_stop(self.shell, operation_id, actor, reason)
-        self._ring()
+        steps.resolve.request_stop(self.shell, operation_id, actor, reason)
+        self.shell.ring()
         until_us = self._clock.monotonic_us() + bound_us
         while (op := self.get(operation_id)).status is Status.DISPATCHED and self._clock.monotonic_us() < until_us:
-            show.sleep(0.02)
+            steps.show.sleep(0.02)
         return op
 
     def approve(self, operation_id: str, *, actor: str, reason: str, expected_fingerprint: str | None = None) -> Operation:
         """Let a request that waits for a person be dispatched. Raises TransitionRefusedError where it is not the request that was seen."""
-        resolve.approve(self.shell, operation_id, actor, reason, expected_fingerprint)
-        self._ring()
+        steps.resolve.approve(self.shell, operation_id, actor, reason, expected_fingerprint)
+        self.shell.ring()
         return self.get(operation_id)
 
     def deny(self, operation_id: str, *, actor: str, reason: str) -> Operation:
         """Cancel a request that waits for a person."""
-        resolve.deny(self.shell, operation_id, actor, reason)
+        steps.resolve.deny(self.shell, operation_id, actor, reason)
         return self.get(operation_id)
 
     def confirm(
@@ -379,28 +377,26 @@ class App:
 
         Raises TransitionRefusedError for what could not be carried out now, and while another proposal stands.
         """
-        if verb not in VERBS:
-            raise ValueError(f"the verb must be one of {', '.join(VERBS)}, not {verb!r}. Nothing was changed.")
-        asked, text = resolve.wanted(
+        asked, text = steps.resolve.wanted(
             self.shell,
             verb,
-            persons.decision_of(self.shell, actor, reason, evidence_reference, expected_version),
+            steps.persons.decision_of(self.shell, actor, reason, evidence_reference, expected_version),
             output=output,
             provider_operation_id=provider_operation_id,
             nothing_can_arrive=assert_nothing_can_arrive,
             accept_second_effect=accept_second_effect,
         )
-        return propose.propose(self.shell, operation_id, asked, text)
+        return steps.propose.propose(self.shell, operation_id, asked, text)
 
     def approve_proposal(self, operation_id: str, *, proposal: int, actor: str, reason: str) -> Operation:
         """Carry out a proposal as a second person. Raises TransitionRefusedError for the same person, and where it lapsed."""
-        propose.approve_proposal(self.shell, operation_id, proposal, actor, reason)
-        self._ring()
+        steps.propose.approve_proposal(self.shell, operation_id, proposal, actor, reason)
+        self.shell.ring()
         return self.get(operation_id)
 
     def decline_proposal(self, operation_id: str, *, proposal: int, actor: str, reason: str) -> Operation:
         """Put on record that a proposal is not carried out; nothing moves."""
-        propose.decline_proposal(self.shell, operation_id, proposal, actor, reason)
+        steps.propose.decline_proposal(self.shell, operation_id, proposal, actor, reason)
         return self.get(operation_id)
 
     def waiting_for_people(
@@ -411,86 +407,80 @@ class App:
         reason: str | None = None,
         older_than: float | None = None,
         limit: int = DEFAULTS.list_default,
-    ) -> "builtins.list[Waiting]":
+    ) -> builtins.list[Waiting]:
         """Return what is quarantined or kept unknown: the highest risk first, then the longest wait. `older_than` in seconds.
 
         Raises ContractNotFoundError for a contract that is not known here: a misspelt one would seem to have nothing that waits.
         """
         before_us = None if older_than is None else self._clock.now().wall_us - wait_us(older_than, "older_than")
-        return awaiting.waiting_for_people(self.shell, Selection(contract, risk, reason, before_us), limit)
+        return steps.awaiting.waiting_for_people(self.shell, store.people.Selection(contract, risk, reason, before_us), limit)
 
-    def pending_proposals(self) -> "builtins.list[Waiting]":
+    def pending_proposals(self) -> builtins.list[Waiting]:
         """Return what one person has proposed and a second one may approve now, the oldest first."""
-        return awaiting.pending_proposals(self.shell)
+        return steps.awaiting.pending_proposals(self.shell)
 
     def proposal(self, operation_id: str) -> Proposal | None:
         """Return the proposal that may be approved now, None where none stands. Raises OperationNotFoundError."""
-        return propose.proposal_of(self.shell, operation_id)
+        return steps.propose.proposal_of(self.shell, operation_id)
 
     def pause(
         self, contract: Named | None = None, queue: str | None = None, *, actor: str, reason: str
-    ) -> pausing.Pause:
+    ) -> Pause:
         """Dispatch nothing of a contract, of a queue, or (without either) at all; handlers that run and probes go on.
 
         Raises ContractNotFoundError or QueueNotFoundError for a name that is not known here, ValueError for a blank text.
         """
-        return pausing.pause(self.shell, contract, queue, actor, reason)
+        return steps.pausing.pause(self.shell, contract, queue, actor, reason)
 
     def resume(
         self, contract: Named | None = None, queue: str | None = None, *, actor: str, reason: str
-    ) -> "builtins.list[pausing.Pause]":
+    ) -> builtins.list[Pause]:
         """Lift the pauses of exactly this scope and return them; pauses of other scopes stay.
 
         Raises PauseRefusedError where it is not paused, and on a copied ledger, which is for `adopt` to reopen.
         """
-        lifted = pausing.resume(self.shell, contract, queue, actor, reason)
-        self._ring()
+        lifted = steps.pausing.resume(self.shell, contract, queue, actor, reason)
+        self.shell.ring()
         return lifted
 
-    def pauses(self, *, lifted: bool = False, limit: int = DEFAULTS.list_default) -> "builtins.list[pausing.Pause]":
+    def pauses(self, *, lifted: bool = False, limit: int = DEFAULTS.list_default) -> builtins.list[Pause]:
         """Return what is paused now, oldest first; with `lifted` what ever was, latest first, at most `limit`."""
-        return pausing.pauses(self.shell, lifted=lifted, limit=limit)
+        return steps.pausing.pauses(self.shell, lifted=lifted, limit=limit)
 
     def acknowledge(self, operation_id: str, *, actor: str, reason: str | None = None) -> Operation:
         """Say that somebody looks at an incident: its ladder and reminders stop. Raises TransitionRefusedError where none is open."""
-        return self.get(attend.acknowledge(self.shell, operation_id, actor, reason).operation_id)
+        return self.get(steps.attend.acknowledge(self.shell, operation_id, actor, reason).operation_id)
 
     def assign(self, operation_id: str, assignee: str, *, actor: str, reason: str | None = None) -> Operation:
         """Say who looks at an incident: its ladder and reminders stop. Raises TransitionRefusedError where none is open."""
-        return self.get(attend.assign(self.shell, operation_id, assignee, actor, reason).operation_id)
+        return self.get(steps.attend.assign(self.shell, operation_id, assignee, actor, reason).operation_id)
 
     def snooze(self, operation_id: str, until: datetime, *, actor: str, reason: str | None = None) -> Operation:
         """Stop an incident's ladder and reminders until then, an aware datetime. Raises ValueError for a time that is over."""
-        return self.get(attend.snooze(self.shell, operation_id, until, actor, reason).operation_id)
+        return self.get(steps.attend.snooze(self.shell, operation_id, until, actor, reason).operation_id)
 
     def adopt(self, *, reason: str, moved: bool = False) -> int:
         """Take a copied or moved ledger over; return how many unsettled operations are now of unknown outcome.
 
         Nothing is dispatched from a copy before. `moved` asserts that the old place was stopped first and is gone.
         """
-        from settled.steps.adopt import adopt
+        return steps.adopt.adopt(self.shell, reason, moved=moved)
 
-        return adopt(self.shell, reason, moved=moved)
-
-    def backup(self, target: "str | os.PathLike[str]", *, progress: Callable[[int, int], None] | None = None) -> "Backup":
+    def backup(self, target: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Backup:
         """Copy the ledger, while it is in use, to a new file or into a folder; return what was made.
 
         `progress` is told of pages done and pages in all. Nothing is ever overwritten.
         """
-        from settled.store.backup import back_up
-
-        return back_up(self.ledger, Path(target), stamp=self.stamp(), progress=progress)
+        return store.backup.back_up(self.ledger, Path(target), stamp=self.stamp(), progress=progress)
 
     def restore(
-        self, backup: "str | os.PathLike[str]", *, reason: str, progress: Callable[[int, int], None] | None = None
-    ) -> "Restored":
+        self, backup: str | os.PathLike[str], *, reason: str, progress: Callable[[int, int], None] | None = None
+    ) -> Restored:
         """Replace the ledger by a backup. Nothing is dispatched from it before `adopt`, and every unsettled operation is unknown.
 
         Stop every worker and every program that submits first; the old ledger is set aside, not removed.
         """
-        from settled.steps.restore import restore
-
-        return restore(self.shell, Path(backup), reason, stamp=self.stamp(), progress=progress)
+        return steps.restore.restore(self.shell, Path(backup), reason, stamp=self.stamp(), progress=progress)
 
     def stamp(self) -> str:
         """Return this moment for the name of a file."""
@@ -499,15 +489,15 @@ class App:
     # ------------------------------------------------------------------ within
 
     def _resolved(self, operation_id: str, verb: Verb, said: tuple[Any, Any, Any, Any], **facts: Any) -> Operation:
-        asked, text = resolve.wanted(self.shell, verb, persons.decision_of(self.shell, *said), **facts)
-        resolve.resolve(self.shell, operation_id, asked, text)
+        asked, text = steps.resolve.wanted(self.shell, verb, steps.persons.decision_of(self.shell, *said), **facts)
+        steps.resolve.resolve(self.shell, operation_id, asked, text)
         if verb == "authorize-retry":
-            self._ring()
+            self.shell.ring()
         return self.get(operation_id)
 
     def _order(self, named: Named, arguments: Any, **options: Any) -> Order:
         name, contract = self._resolve(named)
-        return check_order(contract, name, arguments, limits=self.shell.limits, **options)
+        return steps.submit.check_order(contract, name, arguments, limits=self.shell.limits, **options)
 
     def _order_of(self, request: Any) -> Order:
         if isinstance(request, Mapping):
@@ -528,37 +518,34 @@ class App:
             raise ValueError(f"the contract must be named, not {named!r}. Nothing was stored.")
         return named, self.contracts.get(named)
 
-    def _store(self, orders: Sequence[Order]) -> "builtins.list[Operation]":
+    def _store(self, orders: Sequence[Order]) -> builtins.list[Operation]:
         shell = self.shell
         now = self._clock.now()
-        stored = shell.ledger.together.write(lambda transaction: store_orders(shell, transaction, orders, now))
+        stored = shell.ledger.together.write(lambda transaction: steps.submit.store_orders(shell, transaction, orders, now))
         if any(one.created for one in stored):
-            self._ring()
+            shell.ring()
         for one in stored:
             if one.row.status is Status.DISPATCHED:
                 self._recovered(one.row.operation_id)  # a dead caller's row needs no worker
-        return [show.after_submit(shell, one) for one in stored]
+        return [steps.show.after_submit(shell, one) for one in stored]
 
-    def _submit_within(self, connection: "sa.Connection", order: Order) -> Operation:
+    def _submit_within(self, connection: sa.Connection, order: Order) -> Operation:
         shell = self.shell
         transaction = shell.ledger.join(connection)
         try:
-            stored = store_orders(shell, transaction, [order], self._clock.now())[0]
+            stored = steps.submit.store_orders(shell, transaction, [order], self._clock.now())[0]
             transaction.finish()
         finally:
             shell.forget_uncommitted()  # the caller may still roll back
             transaction.cursor.close()
         if stored.created:
-            at_commit(connection, self._ring)
-        return show.after_submit(shell, stored, within=transaction if not stored.created else None)
+            store.transaction.at_commit(connection, shell.ring)
+        return steps.show.after_submit(shell, stored, within=transaction if not stored.created else None)
 
     def _recovered(self, operation_id: str) -> None:
         self._inside().recover(operation_id)
 
-    def _ring(self) -> None:
-        ring_all(self.ledger.run_directory)  # never raises, and is a hint: polling is the truth
-
-    def _inside(self) -> "Inline":
+    def _inside(self) -> Inline:
         with self._making:
             if self._inline is None or self._inline.pid != os.getpid():
                 from settled.inline import Inline  # executors are only imported where handlers or probes run

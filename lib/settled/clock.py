@@ -3,7 +3,6 @@
 Promise: every other module is handed a Clock or a Moment, so that tests and the simulation own its time.
 """
 
-import subprocess
 import sys
 import time
 from functools import cache
@@ -15,6 +14,7 @@ from settled.core.moment import Moment
 
 BOOT_ID_DIGITS: Final = 12
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+_ASK_BOOT_SESSION: Final = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")  # macOS
 # CLOCK_BOOTTIME counts while the machine is suspended. Where it does not exist (macOS), CLOCK_MONOTONIC counts that time too.
 _BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -67,7 +67,7 @@ def boot_id_short() -> str:
     """
     try:
         text = _BOOT_ID_FILE.read_text() if sys.platform.startswith("linux") else _boot_session()
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
         raise ConfigurationError(
             f"the boot ID of this machine cannot be read ({error}). Nothing was started. "
             f"Make {_BOOT_ID_FILE} readable; in a systemd unit, remove ProcSubset=pid."
@@ -79,5 +79,9 @@ def boot_id_short() -> str:
 
 
 def _boot_session() -> str:
-    answer = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, timeout=5, check=True)
-    return answer.stdout
+    import subprocess  # slow to import, and Linux has a file
+
+    try:
+        return subprocess.run(_ASK_BOOT_SESSION, capture_output=True, text=True, timeout=5, check=True).stdout
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from error

@@ -9,7 +9,7 @@ from settled.core.decide_operator import Decision, decide_cancel, decide_stop_re
 from settled.core.errors import OperationNotFoundError, TransitionRefusedError
 from settled.core.evidence import NO_OUTPUT
 from settled.core.fold import Event
-from settled.core.proposal import Verb, Wanted, decide
+from settled.core.proposal import VERBS, Verb, Wanted, decide
 from settled.core.row import Row
 from settled.core.words import EventType, Reason, Status
 from settled.shell import Shell
@@ -35,6 +35,8 @@ def wanted(
     accept_second_effect: bool = False,
 ) -> tuple[Wanted, str | None]:
     """Return a checked resolution, and the text of its output. Raises TypeError or ValueError for what is not exactly a fact."""
+    if verb not in VERBS:
+        raise ValueError(f"the verb must be one of {', '.join(VERBS)}, not {verb!r}. Nothing was changed.")
     for name, value in (("assert_nothing_can_arrive", nothing_can_arrive), ("accept_second_effect", accept_second_effect)):
         if type(value) is not bool:
             raise TypeError(f"{name} must be True or False, not {value!r}")
