@@ -216,13 +216,13 @@ def _ready_in_open_queues() -> sa.ClauseElement:
 
 
 def _lane() -> sa.Select[Any]:
-    joined = sa.join(operation, payload, (payload.c.operation == _c.id) & (payload.c.part == 0))
+    joined = sa.join(operation, payload, (payload.c.operation == _c.id) & (payload.c.part == sa.literal_column("0")))
     lane = (
         sa.select(*ROW_COLUMNS, payload.c.body)
         .select_from(joined)
         .where(_READY, _c.contract == named("contract"), _c.priority == named("priority"), _c.due_us <= named("now_us"))
     )
-    return lane.where(_c.derived == 1).order_by(_c.due_us, _c.id).limit(named("limit"))
+    return lane.where(_c.derived == sa.literal_column("1")).order_by(_c.due_us, _c.id).limit(named("limit"))
 
 
 def _reopened() -> sa.ClauseElement:
@@ -280,11 +280,11 @@ def _expired() -> sa.ClauseElement:
 
 
 def _repeated() -> sa.ClauseElement:
-    return sa.select(*ROW_COLUMNS).where(_LEASED, _c.open_attempts > 1)
+    return sa.select(*ROW_COLUMNS).where(_LEASED, _c.open_attempts > sa.literal_column("1"))
 
 
 def _underived() -> sa.ClauseElement:
-    joined = sa.join(operation, payload, (payload.c.operation == _c.id) & (payload.c.part == 0))
+    joined = sa.join(operation, payload, (payload.c.operation == _c.id) & (payload.c.part == sa.literal_column("0")))
     rows = sa.select(*ROW_COLUMNS, payload.c.body).select_from(joined).where(_UNDERIVED, _c.contract == named("contract"))
     return rows.order_by(_c.due_us, _c.id).limit(named("limit"))
 
