@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from settled.steps.submit import Order
     from settled.store.backup import Backup
     from settled.store.ledger import Ledger
+    from settled.store.requests import Stored
+    from settled.store.transaction import Transaction
 
 F = TypeVar("F", bound=Callable[..., Any])
 Named = str | Effect | EffectContract
@@ -234,8 +236,8 @@ class App:
         clock, pause = self._clock, POLL_FIRST_SECONDS
         until_us = clock.monotonic_us() + wait_us(timeout)
         while True:
-            if steps.show.is_settled(self.shell, operation_id):
-                return self.get(operation_id)
+            if (op := steps.show.if_settled(self.shell, operation_id)) is not None:
+                return op
             left = (until_us - clock.monotonic_us()) / 1_000_000
             if left <= 0:
                 return self.get(operation_id)
@@ -249,9 +251,11 @@ class App:
         pause = POLL_FIRST_SECONDS
         until_us = self._clock.monotonic_us() + wait_us(timeout)
         while True:
-            settled = await asyncio.to_thread(steps.show.is_settled, self.shell, operation_id)
+            op = await asyncio.to_thread(steps.show.if_settled, self.shell, operation_id)
+            if op is not None:
+                return op
             left = (until_us - self._clock.monotonic_us()) / 1_000_000
-            if settled or left <= 0:
+            if left <= 0:
                 return await asyncio.to_thread(self.get, operation_id)
             await asyncio.sleep(min(pause, left))
             pause = next_poll_seconds(pause)
@@ -521,9 +525,14 @@ class App:
     def _store(self, orders: Sequence[Order]) -> builtins.list[Operation]:
         shell = self.shell
         now = self._clock.now()
-        stored = shell.ledger.together.write(lambda transaction: steps.submit.store_orders(shell, transaction, orders, now))
-        if any(one.created for one in stored):
-            shell.ring()
+
+        def store(transaction: Transaction) -> builtins.list[Stored]:
+            stored = steps.submit.store_orders(shell, transaction, orders, now)
+            if any(one.created for one in stored):
+                transaction.before_commit.add(shell.ring)  # who wakes up queues behind this commit, and has the work when it is done
+            return stored
+
+        stored = shell.ledger.together.write(store)
         for one in stored:
             if one.row.status is Status.DISPATCHED:
                 self._recovered(one.row.operation_id)  # a dead caller's row needs no worker

@@ -1,11 +1,11 @@
 """What callers see of an operation: an immutable snapshot that says what is known and what to do next."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from settled.core.errors import EffectFailedError, ResultUnavailableError, UnresolvedError
 from settled.core.evidence import compose
@@ -30,8 +30,27 @@ _NEXT: Final = {
 _VERIFIES: Final = (EventType.PROBE_COMMITTED, EventType.PROBE_ABSENT, EventType.PROBE_PENDING, EventType.PROBE_UNKNOWN)
 
 
+class _Told:
+    """What `evidence` and `attempt_records` are told from when somebody asks for them: most callers want the result alone."""
+
+    __slots__ = ("_from",)
+    _from: tuple[Row, Callable[[], History]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Fill in a field that was left empty. Asked by two threads at once, both give the same."""
+        if name not in ("evidence", "attempt_records"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        row, history = self._from[0], self._from[1]()
+        if name == "evidence":
+            told = tuple(_evidence(one) for one in history.observations)
+        else:
+            told = tuple(_record(one, row, history) for one in history.attempts)
+        object.__setattr__(self, name, told)
+        return told
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(_Told):
     """One operation as it was when it was read. Times are aware, UTC.
 
     `waits_for` says what would move it: dispatch, paused, the reason of a hold, handler, probe, or person; None once it is settled.
@@ -124,7 +143,8 @@ _MESSAGES: Final = {
 
 def _fillable(frozen: type[Operation]) -> type[Operation]:
     """Return a class of the same fields whose instances may become frozen ones: a frozen class guards each field that it sets itself."""
-    return make_dataclass("_Filled", [(one.name, one.type) for one in fields(frozen)], slots=True, kw_only=True, eq=False, repr=False)
+    named = [(one.name, one.type) for one in fields(frozen)]
+    return make_dataclass("_Filled", named, bases=(_Told,), slots=True, kw_only=True, eq=False, repr=False)
 
 
 _Filled: Final = _fillable(Operation)
@@ -135,7 +155,7 @@ def snapshot(
     row: Row,
     *,
     created: bool = False,
-    history: History | None = None,
+    history: Callable[[], History] | None = None,
     output_text: str | None = None,
     metadata_text: str | None = None,
     reconciling: bool = False,
@@ -144,7 +164,7 @@ def snapshot(
     unreadable: str | None = None,
 ) -> Operation:
     """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows, `paused` what is paused."""
-    made = _Filled(
+    made: Any = _Filled(
         operation_id=row.operation_id,
         contract=row.contract,
         contract_version=row.contract_version,
@@ -173,13 +193,16 @@ def snapshot(
         output=None if output_text is None else json.loads(output_text),
         has_output=output_text is not None,
         unreadable=unreadable,
-        evidence=() if history is None else tuple(_evidence(one) for one in history.observations),
-        attempt_records=() if history is None else tuple(_record(one, row, history) for one in history.attempts),
+        evidence=(),
+        attempt_records=(),
         metadata=_NO_METADATA if metadata_text is None else _read_only(json.loads(metadata_text)),
         mask=mask,
     )
+    if history is not None:
+        del made.evidence, made.attempt_records
+        made._from = (row, history)
     made.__class__ = Operation
-    return made
+    return cast(Operation, made)
 
 
 def _waits_for(row: Row, paused: Paused) -> str | None:

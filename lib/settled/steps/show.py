@@ -4,8 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from settled.core.errors import LedgerStateError, PayloadKeyError
 from settled.core.fold import Event
@@ -18,12 +19,13 @@ from settled.shell import Shell
 from settled.steps.masks import mask_for
 from settled.steps.resolve import must_find
 from settled.store.pauses import read_paused
-from settled.store.reads import METADATA, list_rows, read_events, read_payload
+from settled.store.reads import METADATA, list_rows, read_events, read_payload, read_status
 from settled.store.requests import Stored
 from settled.store.transaction import Transaction
 from settled.store.waiting import probe_owner
 
 sleep = time.sleep
+_UNSETTLED: Final = frozenset(status.value for status in Status if status not in SETTLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: 
     return snapshot(
         row,
         created=created,
-        history=history,
+        history=lambda: history,
         output_text=output,
         mask=mask_for(shell, transaction, row, history, output),
         metadata_text=metadata,
@@ -67,7 +69,7 @@ def full_snapshot(shell: Shell, transaction: Transaction, row: Row, *, created: 
 def known_snapshot(row: Row, events: Sequence[Event], output_text: str | None, metadata_text: str | None) -> Operation:
     """Return the snapshot of a row that this call has made and settled, from what it wrote itself: nothing need be read again."""
     output = None if row.output_part is None else output_text
-    return snapshot(row, created=True, history=fold_history(events), output_text=output, metadata_text=metadata_text)
+    return snapshot(row, created=True, history=partial(fold_history, events), output_text=output, metadata_text=metadata_text)
 
 
 def after_submit(shell: Shell, stored: Stored, within: Transaction | None = None) -> Operation:
@@ -107,10 +109,12 @@ def events(shell: Shell, operation_id: str) -> list[EventView]:
     ]
 
 
-def is_settled(shell: Shell, operation_id: str) -> bool:
-    """Return whether an operation is settled. Raises OperationNotFoundError."""
+def if_settled(shell: Shell, operation_id: str) -> Operation | None:
+    """Return an operation once it is settled, None before: then only its status is read. Raises OperationNotFoundError."""
     with shell.ledger.read() as transaction:
-        return must_find(transaction, operation_id).status in SETTLED
+        if read_status(transaction, operation_id) in _UNSETTLED:
+            return None
+        return full_snapshot(shell, transaction, must_find(transaction, operation_id))
 
 
 def _output(shell: Shell, transaction: Transaction, row: Row) -> str | None:

@@ -41,6 +41,12 @@ def find_row(transaction: Transaction, operation_id: str) -> Row | None:
     return None if found is None else to_row(found)
 
 
+def read_status(transaction: Transaction, operation_id: str) -> str | None:
+    """Return the status of an operation ID as it is stored, None where there is no such operation."""
+    found = transaction.run(_status_of, operation_id=operation_id).fetchone()
+    return None if found is None else str(found[0])
+
+
 def read_row(transaction: Transaction, row_id: int) -> Row:
     """Return the row of an internal key that is known to exist."""
     return to_row(transaction.run(_by_id, id=row_id).fetchone())
@@ -131,6 +137,10 @@ def to_event(operation_id: str, values: Sequence[Any]) -> Event:
 
 def _by_operation_id() -> sa.ClauseElement:
     return sa.select(*ROW_COLUMNS).where(operation.c.operation_id == named("operation_id"))
+
+
+def _status_of() -> sa.ClauseElement:
+    return sa.select(operation.c.status).where(operation.c.operation_id == named("operation_id"))
 
 
 def _by_id() -> sa.ClauseElement:

@@ -96,6 +96,8 @@ class Scope:
     def _commit(self) -> None:
         try:
             self._transaction.finish()
+            for call in self._transaction.before_commit:
+                call()
             self._taken[1].execute("COMMIT")
         except BaseException as failed:
             self._roll_back()

@@ -21,7 +21,7 @@ from settled.store.requests import Stored, store_request
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 from tests.conftest import eventually
-from tests.lib.store.ledgers import NOW_US, a_request, new_ledger, rows, submit
+from tests.lib.store.ledgers import NOW_US, a_request, another_program, new_ledger, rows, submit
 
 Work = Callable[[Transaction], Any]
 
@@ -283,3 +283,31 @@ def test_an_interrupt_at_any_step_leaves_nobody_waiting_for_ever(ledger: Ledger,
         if not came:
             break
     assert step > 10 and not list(verify(ledger))
+
+
+def test_what_is_told_before_the_commit_is_told_once_while_nobody_else_can_write(ledger: Ledger) -> None:
+    told: list[int] = []
+    writes = ("PRAGMA busy_timeout = 0", "UPDATE meta SET value = value")
+
+    def tell() -> None:
+        assert "locked" in another_program(ledger.path, *writes)
+        told.append(rows(ledger, "SELECT count(*) FROM operation")[0][0])  # what whoever looks now sees: nothing of it yet
+
+    def stores(operation_id: str) -> Callable[[Transaction], object]:
+        def work(transaction: Transaction) -> None:
+            transaction.before_commit.add(tell)
+            store_request(transaction, a_request(operation_id), NOW_US)
+
+        return work
+
+    crowd = Crowd(ledger, storing("first"))
+    both = [crowd.write(stores("one")), crowd.write(stores("two"))]
+    crowd.release(waiting=2)
+    for one in both:
+        one.result()
+    assert told == [1], "for both together, before their commit"
+    with pytest.raises(OperationConflictError), ledger.write() as transaction:
+        transaction.before_commit.add(tell)
+        store_request(transaction, a_request("one", fingerprint="json1:11"), NOW_US)
+    assert told == [1]
+    assert another_program(ledger.path, *writes) == []
