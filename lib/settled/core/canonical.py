@@ -122,6 +122,15 @@ def _check(value: object, path: str, above: set[int]) -> None:
         raise TypeError(f"{path} is of type {kind.__name__}, which is not strict JSON")
 
 
+def _needs_a_look(value: object) -> bool:
+    """Whether something can be wrong with `value`. Of most values nothing can, and then nobody needs the path to them."""
+    if type(value) is str:
+        return not value.isascii()
+    if type(value) is int:
+        return value.bit_length() > _DIGITS_ASKED_FROM_BITS
+    return type(value) not in _ALWAYS_RIGHT
+
+
 def _check_container(value: dict[object, object] | list[object], path: str, above: set[int]) -> None:
     if id(value) in above:
         raise ValueError(f"{path} contains itself")
@@ -134,11 +143,11 @@ def _check_container(value: dict[object, object] | list[object], path: str, abov
                 raise TypeError(f"{path} has a key of type {type(key).__name__}, {key!r}: keys must be str")
             if not key.isascii():
                 _check_text(key, path)
-            if type(child) not in _ALWAYS_RIGHT and not (type(child) is str and child.isascii()):  # else its path need not be written
+            if _needs_a_look(child):
                 _check(child, f"{path}.{key}", above)
     else:
         for index, child in enumerate(value):
-            if type(child) not in _ALWAYS_RIGHT:
+            if _needs_a_look(child):
                 _check(child, f"{path}[{index}]", above)
     above.discard(id(value))
 

@@ -4,9 +4,7 @@ No exception and no savepoint for a repeated request, so that a caller's own tra
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -36,8 +34,8 @@ _FRESH: Final[dict[str, Any]] = {
 _FRESH_STATE: Final = tuple(_FRESH.get(name) for name in STATE_COLUMNS)
 _DUE_AT, _TERMS_AT, _UPDATED_AT, _CHAIN_AT = (STATE_COLUMNS.index(name) for name in ("due_us", "terms", "updated_us", "chain"))
 _GIVEN: Final = tuple(name for name in Row._fields if name not in _FRESH)
-_pick_given: Final = itemgetter(*(Row._fields.index(name) for name in _GIVEN))
-_FINGERPRINT_AT: Final = _GIVEN.index("fingerprint")
+assert _GIVEN[-5:] == ("created_us", "due_us", "terms", "updated_us", "chain")
+_PREPARED: Final = Status.PREPARED.value
 
 
 class Request(NamedTuple):
@@ -67,6 +65,7 @@ class Request(NamedTuple):
     trace: str | None = None
 
 
+_FINGERPRINT_AT: Final = Request._fields.index("fingerprint")
 _IDENTITY_ENDS: Final = Request._fields.index("deadline_us") + 1
 assert Request._fields[:_IDENTITY_ENDS] == Row._fields[1 : _IDENTITY_ENDS + 1]
 
@@ -116,8 +115,8 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
         statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [one.event for one in made])
         statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, [text for one in made for text in one.texts])
         sealing.add([one.stored.row.chain for one in made], at_us)
-    for contract, count in Counter([one.stored.row.contract for one in made]).items():
-        sealing.count(contract, Status.PREPARED.value, count)
+    for one in made:
+        sealing.count(one.stored.row.contract, _PREPARED, 1)
     return stored
 
 
@@ -136,12 +135,12 @@ def _make(row_id: int, request: Request, at_us: int, seal_id: int) -> _Made:
     happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
     events, chain = event_rows(row_id, request.operation_id, 0, GENESIS, [happened], seal_id)
     row = _new_row(row_id, request, at_us, chain)
-    columns = list(_pick_given(row))
-    columns[_FINGERPRINT_AT] = fingerprint_bytes(request.fingerprint)
+    before, after = request[:_FINGERPRINT_AT], request[_FINGERPRINT_AT + 1 : _IDENTITY_ENDS]
+    columns = (row_id, *before, fingerprint_bytes(request.fingerprint), *after, at_us, request.due_us, request.terms, at_us, chain)
     texts = [(row_id, ARGUMENTS, request.arguments)]
     if request.metadata is not None:
         texts.append((row_id, METADATA, request.metadata))
-    return _Made(Stored(row, True, (happened,)), tuple(columns), events[0], texts)
+    return _Made(Stored(row, True, (happened,)), columns, events[0], texts)
 
 
 def _new_row(row_id: int, request: Request, at_us: int, chain: bytes) -> Row:

@@ -15,6 +15,8 @@ from settled.store.prepared import Statements, named, upsert
 from settled.store.schema import seal, tally
 
 GENESIS: Final = hashlib.sha256(b"settled seal 1").digest()
+_SEAL: Final = tuple(column.name for column in seal.c)
+_TALLY: Final = tuple(column.name for column in tally.c)
 
 
 class Sealing:
@@ -61,15 +63,10 @@ class Sealing:
         """Write the seal and the tally; nothing where nothing was written."""
         if self._hashes:
             head = seal_head(self._previous, self._hashes)
-            row = {"id": self.id, "at_us": self._at_us, "events": len(self._hashes), "head": head}
-            statements[_insert_seal].run(cursor, row)
-        moved = [
-            {"contract": contract, "status": status, "count": change}
-            for (contract, status), change in self._counts.items()
-            if change
-        ]
+            statements[_insert_seal].run_rows(cursor, _SEAL, [(self.id, self._at_us, len(self._hashes), head)])
+        moved = [(contract, status, change) for (contract, status), change in self._counts.items() if change]
         if moved:
-            statements[_move_tally].run_many(cursor, moved)
+            statements[_move_tally].run_rows(cursor, _TALLY, moved)
 
 
 def seal_head(previous: bytes, hashes: list[bytes]) -> bytes:
@@ -82,7 +79,7 @@ def _last_seal() -> sa.ClauseElement:
 
 
 def _insert_seal() -> sa.ClauseElement:
-    return sa.insert(seal).values(id=named("id"), at_us=named("at_us"), events=named("events"), head=named("head"))
+    return sa.insert(seal).values({name: named(name) for name in _SEAL})
 
 
 def _move_tally(dialect: Dialect) -> sa.ClauseElement:

@@ -36,8 +36,7 @@ class _Piece:
         self.result: Any = _UNSET
         self.error: BaseException | None = None
         self.refused: Exception | None = None  # told once the others are committed: it may be about what one of them stored
-        self.called = threading.Lock()
-        self.called.acquire()
+        self.called: threading.Lock | None = None  # of one that waits
 
     @property
     def is_over(self) -> bool:
@@ -86,8 +85,12 @@ class Together:
     def _write(self, piece: _Piece) -> None:
         with self._guard:
             self._waiting.append(piece)
-            self._leader = self._leader or piece
-        interrupt = None if self._leader is piece else self._wait(piece)
+            if self._leader is None:
+                self._leader = piece
+            else:
+                piece.called = threading.Lock()
+                piece.called.acquire()
+        interrupt = None if piece.called is None else self._wait(piece, piece.called)
         if self._leader is piece:
             interrupt = self._lead() or interrupt
         if interrupt is not None:
@@ -101,17 +104,17 @@ class Together:
             piece.take_back()
             raise
 
-    def _wait(self, piece: _Piece) -> BaseException | None:
+    def _wait(self, piece: _Piece, called: threading.Lock) -> BaseException | None:
         """Wait to be over or to lead. An interrupt takes back what has not begun; what has is over soon, and told before the interrupt."""
         try:
-            piece.called.acquire()
+            called.acquire()
             return None
         except BaseException as error:
             if self._leave(piece):
                 raise
             while not piece.is_over:
                 try:
-                    piece.called.acquire()
+                    called.acquire()
                 except BaseException:  # noqa: BLE001 - the first interrupt is passed on, once it is known what was recorded
                     continue
             return error
@@ -197,8 +200,9 @@ class Together:
 
 
 def _call(piece: _Piece) -> None:
-    with suppress(RuntimeError):  # called already
-        piece.called.release()
+    if piece.called is not None:
+        with suppress(RuntimeError):  # called already
+            piece.called.release()
 
 
 def _not_known() -> LedgerUnavailableError:

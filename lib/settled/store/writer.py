@@ -6,7 +6,6 @@ and seal, and with the incidents that it opens or closes, in the same transactio
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -167,12 +166,12 @@ def _cover(transaction: Transaction, moves: Sequence[Move], written: Sequence[_W
     """Seal what was written, count what has moved, note what a person must know of."""
     rows = [row for one in written for row in one.events]
     transaction.sealing.add([row[_HASH_AT] for row in rows], max([row[_AT_US_AT] for row in rows], default=0))
-    pairs = [(move.seen, one.row, move.events) for move, one in zip(moves, written, strict=True)]
-    moved = Counter([(row.contract, seen.status, row.status) for seen, row, _ in pairs if row.status is not seen.status])
-    for (contract, before, after), count in moved.items():
-        transaction.sealing.count(contract, before._value_, -count)
-        transaction.sealing.count(contract, after._value_, count)
-    for seen, row, events in pairs:
+    count = transaction.sealing.count
+    for move, one in zip(moves, written, strict=True):
+        seen, row, events = move.seen, one.row, move.events
+        if row.status is not seen.status:
+            count(row.contract, seen.status._value_, -1)
+            count(row.contract, row.status._value_, 1)
         # Every incident has a reason on its row, before or after, or is a suspected duplicate: a plain move pays three looks.
         if row.reason is not None or seen.reason is not None or row.duplicate_suspected:
             note_incidents(transaction, seen, row, events)
