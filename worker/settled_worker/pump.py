@@ -78,8 +78,8 @@ class Pump:
                 # What is taken up again holds slots that are still counted as free.
                 if self.claiming and not claimed and not (self._ends_first and batch):
                     due = now.wall_us if due_us is None else due_us
-                    rooms = {isolation: self.room(isolation) for isolation in Isolation}
-                    free = min(self.slots.free_slots, max(rooms.values()))  # of all isolations together
+                    rooms = {isolation: self.room(isolation) for isolation in self._isolations()}
+                    free = min(self.slots.free_slots, max(rooms.values(), default=0))  # of all isolations together
                     claimed = claim_due(self.shell, transaction, self.me, rooms.__getitem__, free, now, due, self.refuses)
                     self.paused = read_paused(transaction)
                 for one in claimed:
@@ -165,6 +165,10 @@ class Pump:
                 enter_by = now.boot_us - 1 if row.open_attempts > 1 else None
                 found.append(Claimed(row, self.shell.codec.decode(stored), terms, enter_by))
         return found
+
+    def _isolations(self) -> set[Isolation]:
+        """Return the isolations that contracts here have: nobody needs to know how much room the others would have."""
+        return {Isolation(contract.isolation) for contract in self.shell.contracts.values()}
 
     def _stops(self, transaction: Transaction) -> list[tuple[Kind, int, int]]:
         wanted = set(find_stop_requested(transaction, self.me))
