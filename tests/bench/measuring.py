@@ -1,10 +1,9 @@
-"""Read the machine while something runs on it: how fast its disk syncs, how much CPU a process takes, and what a list of figures says.
+"""Read the machine while something runs on it: how fast its disk syncs, and how much CPU and memory a process takes.
 
 Promise: needs nothing of the product, so that the floor and the product are measured by the same means.
 """
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,11 +43,6 @@ def quantile_ms(took: Sequence[float], share: float) -> float:
     """Return the time that `share` of the calls did not exceed, in milliseconds."""
     ordered = sorted(took)
     return 1_000 * ordered[min(len(ordered) - 1, int(len(ordered) * share))]
-
-
-def spread(figures: Sequence[float]) -> dict[str, float]:
-    """Return median, least and most."""
-    return {"median": statistics.median(figures), "least": min(figures), "most": max(figures)}
 
 
 def syncs_a_second(folder: Path, seconds: float = 0.2) -> float:

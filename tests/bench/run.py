@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.floor import driver
-from tests.bench.measuring import spread, syncs_a_second
+from tests.bench.measuring import syncs_a_second
 from tests.bench.workloads import QUICK, WORKLOADS, Figures, Size, a_stage
 
 SIDES = ("floor", "settled")
@@ -82,6 +82,11 @@ class Measured:
             known = [one for one in ratios if one is not None]
             shown.append({"figure": figure, "unit": unit, "of_floor": statistics.median(known) if known else None, **sides})
         return {"workload": self.name, "what": WORKLOADS[self.name].__doc__, "shown": shown, "rounds": self.rounds, "error": self.error}
+
+
+def spread(figures: Sequence[float]) -> dict[str, float]:
+    """Return median, least and most."""
+    return {"median": statistics.median(figures), "least": min(figures), "most": max(figures)}
 
 
 def run_rounds(workloads: Iterable[Measured], size: Size, options: argparse.Namespace, console: Console) -> None:
