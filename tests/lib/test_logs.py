@@ -140,6 +140,7 @@ def test_what_a_program_binds_by_structlogs_context_variables_is_on_every_line(r
 LOADED = "print([name for name in ('structlog', 'rich') if name in sys.modules])"
 IMPORTS = {
     "a program that submits": ("import settled.app, settled.opening, settled.steps.submit, settled.steps.show", []),
+    "a runner": ("import settled.execution.runner", []),
     "a worker": ("import settled_worker.worker", ["structlog"]),
     "a host that uses structlog's console": ("import structlog; import settled_worker.worker", ["structlog", "rich"]),
 }

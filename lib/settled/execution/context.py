@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from settled.clock import boot_us
 from settled.core.limits import DEFAULTS
 from settled.core.text import escape_controls
@@ -103,6 +101,8 @@ class ProbeContext:
     def log(self) -> Any:
         """A structlog logger that names this attempt in every line."""
         if self._log is None:
+            import structlog  # slow to import, with all that it imports for consoles, and most handlers write no line
+
             job = self._job
             facts = {"operation_id": job.operation_id, "attempt": job.attempt, "contract": job.contract, "callback": job.kind.value}
             self._log = HarmlessLog(structlog.get_logger("settled.handler").bind(**facts))
