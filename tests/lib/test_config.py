@@ -1,13 +1,17 @@
 """Settings: four places in one order, and no mistake passed over."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from settled.config import Loaded, load_settings, resolve_database, shown_settings
+from settled.config import Loaded, Settings, load_settings, resolve_database, shown_settings
+from settled.config.environment import Environment
+from settled.config.sources import DELIMITER, PREFIX, from_environment
 from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
 
@@ -45,6 +49,28 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default_and_eac
     names = ("slots", "batch_max", "poll_seconds", "lease_seconds")
     origins = [loaded.origins[f"worker.{name}"] for name in names]
     assert origins == ["flag", "SETTLED_WORKER__BATCH_MAX", "settled.toml", "default"]
+
+
+TEXTS = ("environment.db", "", " ", "null", '"a.db"', '{"a": 1}', "[1]", "1", "sqlite:////var/a.db")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("names", [("DATABASE",), ("database",), ("APP",), ("DATABASE", "APP"), ("DATABASE", "database")], ids="+".join)
+def test_a_text_in_the_environment_is_read_as_pydantic_settings_reads_it(names: tuple[str, ...], text: str) -> None:
+    given = {PREFIX + name: text + name for name in names}
+    source = from_environment(given)
+    assert (source.values, source.variables) == (Environment(Settings, given, PREFIX, DELIMITER)(), tuple(given))
+
+
+def test_a_program_that_is_told_its_ledger_by_the_environment_imports_no_pydantic_settings(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from settled.config import load_settings\n"
+        "loaded = load_settings({}, config_file=None, environ=os.environ, cwd=Path.cwd())\n"
+        "print(loaded.settings.database, 'pydantic_settings' in sys.modules)"
+    )
+    environ = {**os.environ, "SETTLED_DATABASE": "a.db", "SETTLED_APP": "shop:app"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["a.db", "False"]
 
 
 def test_an_option_that_was_not_given_hides_nothing(load: Load) -> None:

@@ -19,6 +19,7 @@ FLAG: Final = "flag"
 CONFIG_BYTES_MAX: Final = 1_048_576
 RESERVED_VARIABLES: Final = frozenset({"SETTLED_INCARNATION", "SETTLED_CONFIG"})  # ours, but no settings
 NEAR: Final = 0.75
+_TEXTS: Final = frozenset(name for name, field in Settings.model_fields.items() if field.annotation == str | None)  # taken as they stand
 
 
 class Source(NamedTuple):
@@ -61,7 +62,10 @@ def from_environment(environ: Mapping[str, str]) -> Source:
     refuse_misspelt(given)
     if not given:
         return Source("the environment", {})
-    from settled.config.environment import Environment, SettingsError  # slow to import, and most hosts set nothing this way
+    plain: dict[str, Any] = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
+    if plain.keys() <= _TEXTS:
+        return Source("the environment", plain, tuple(given))
+    from settled.config.environment import Environment, SettingsError  # slow to import, and most hosts set no more than the ledger
 
     try:
         return Source("the environment", Environment(Settings, given, PREFIX, DELIMITER)(), tuple(given))
