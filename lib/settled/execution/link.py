@@ -19,8 +19,7 @@ from typing import Final
 from settled.core.errors import ConfigurationError
 from settled.execution.cgroup import kill_group
 from settled.execution.descendants import kill_marked
-from settled.execution.supervisor import LINE_BYTES_MAX
-from settled.execution.wire import Line, Message
+from settled.execution.wire import CONTROL_BYTES_MAX, Line, Message
 
 _STDERR: Final = 2
 _KILL_LOOKS: Final = 3
@@ -69,7 +68,7 @@ class SupervisorLink:
         except BaseException:
             ours.close()
             raise
-        self.line = Line(ours, LINE_BYTES_MAX)
+        self.line = Line(ours, CONTROL_BYTES_MAX)
 
     @property
     def pending(self) -> bool:

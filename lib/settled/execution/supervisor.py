@@ -24,9 +24,8 @@ from typing import Any, Final
 from settled.clock import boot_us
 from settled.execution.cgroup import born_in, kill_group, make_group, own_group, pids_in, remove_group
 from settled.execution.descendants import MARK, left_by, look
-from settled.execution.wire import Line, Message, WireError
+from settled.execution.wire import CONTROL_BYTES_MAX, Line, Message, WireError
 
-LINE_BYTES_MAX: Final = 16_384
 LOOK_US: Final = 1_000_000  # poll() does not count a suspend of the machine: look at the boot clock again and again
 REAP_PAUSE_US: Final = 5_000
 FAREWELL_US: Final = 1_000_000  # for an idle runner to leave by itself once the worker is gone
@@ -310,7 +309,7 @@ def main() -> None:
         line += ["--cgroup", str(group)] if group else []
         return line + (["--recorder", str(options.recorder)] if options.recorder else [])
 
-    control = Line(socket.socket(fileno=options.control_fd), LINE_BYTES_MAX)
+    control = Line(socket.socket(fileno=options.control_fd), CONTROL_BYTES_MAX)
     Supervisor(control, command, (lifeline, *options.keep_fd), options.token, options.cgroup).run()
 
 

@@ -26,6 +26,7 @@ Message = dict[str, Any]
 
 CHUNK_BYTES: Final = 65_536  # more of it would be memory that the kernel hands over and takes back for each look
 CHUNKS_MAX: Final = 256  # at one call, so that one end that never stops talking does not keep its reader from all others
+CONTROL_BYTES_MAX: Final = 16_384  # one message between a worker and its supervisor
 SLACK_BYTES: Final = 1_048_576  # identities, error text, probe evidence and the braces around a body
 _DESCRIPTORS_MAX: Final = 4
 _AT_ONCE_MAX: Final = 64  # messages in one system call

@@ -15,7 +15,7 @@ from typing import Final
 
 from settled.config.escalation import CommandChannel
 from settled.core.text import safe_str
-from settled_worker.channels.deadline import Left, time_left
+from settled_worker.channels.left import Left, time_left
 from settled_worker.channels.message import DeliveryFailedError, Message
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")

@@ -9,23 +9,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
-from settled.core.moment import SECOND_US
+from settled_worker.channels.left import Left
 
 _PIECE: Final = 65_536
-Left = Callable[[], float]
-
-
-def time_left(monotonic_us: Callable[[], int], seconds: float) -> Left:
-    """Return the question how many seconds are left of `seconds` from now on. It raises TimeoutError when there are none."""
-    end_us = monotonic_us() + int(seconds * SECOND_US)
-
-    def left() -> float:
-        rest = (end_us - monotonic_us()) / SECOND_US
-        if rest <= 0:
-            raise TimeoutError(f"it took longer than {seconds:g} s")
-        return rest
-
-    return left
 
 
 class _Ending:

@@ -15,7 +15,8 @@ from settled.core.limits import DEFAULTS
 from settled.core.moment import SECOND_US
 from settled.core.text import one_line, safe_str
 from settled.logs import get_log
-from settled_worker.channels.deadline import Left, connect, time_left, verifying_context, wrap
+from settled_worker.channels.deadline import connect, verifying_context, wrap
+from settled_worker.channels.left import Left, time_left
 from settled_worker.channels.message import DeliveryFailedError, Message
 from settled_worker.channels.secrets import read_secret
 

@@ -9,7 +9,6 @@ from settled.config.escalation import LOG, AnyChannel, CommandChannel, EmailChan
 from settled.core.text import safe_str
 from settled.logs import get_log
 from settled_worker.channels.command import Command
-from settled_worker.channels.deadline import verifying_context
 from settled_worker.channels.message import Channel, DeliveryFailedError, Message
 from settled_worker.channels.secrets import read_secret
 
@@ -35,7 +34,7 @@ def make_channel(settings: AnyChannel, *, environ: Mapping[str, str], clock: Clo
 
     match settings:
         case WebhookChannel():
-            from settled_worker.channels.webhook import Webhook  # here and below: what speaks HTTP or SMTP is imported where it is used
+            from settled_worker.channels.webhook import Webhook  # here and below: what speaks TLS is imported where it is used
 
             return Webhook(settings=settings, environ=environ, wall_us=wall_us, monotonic_us=clock.monotonic_us)
         case CommandChannel():
@@ -58,6 +57,7 @@ def trouble_with(settings: AnyChannel, environ: Mapping[str, str]) -> str | None
     checks: list[Callable[[], object]] = []
     match settings:
         case WebhookChannel():
+            from settled_worker.channels.deadline import verifying_context
             from settled_worker.channels.webhook import signing_key
 
             checks = [lambda: signing_key(_secret(settings.secret, environ)), lambda: verifying_context(settings.ca_file)]
@@ -66,6 +66,8 @@ def trouble_with(settings: AnyChannel, environ: Mapping[str, str]) -> str | None
             if not path.is_file() or not os.access(path, os.X_OK):
                 return f"{path} is no file that may be executed here"
         case EmailChannel():
+            from settled_worker.channels.deadline import verifying_context
+
             checks = [lambda: verifying_context(settings.ca_file)]
             if settings.password is not None:
                 password = settings.password

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 from settled.config.escalation import WebhookChannel
 from settled.core.moment import SECOND_US
 from settled.core.text import safe_str
-from settled_worker.channels.deadline import EndingSocket, EndingTlsSocket, Left, connect, time_left, verifying_context, wrap
+from settled_worker.channels.deadline import EndingSocket, EndingTlsSocket, connect, verifying_context, wrap
+from settled_worker.channels.left import Left, time_left
 from settled_worker.channels.message import DeliveryFailedError, Message
 from settled_worker.channels.secrets import read_secret
 
