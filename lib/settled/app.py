@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from settled import steps, store
 from settled.clock import Clock, SystemClock
+from settled.codec import Codec, PlainCodec
 from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError, ContractNotFoundError
 from settled.core.evidence import NO_OUTPUT, ProbeResult
@@ -29,7 +30,6 @@ from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds, wait_us
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from settled.codec import Codec
     from settled.core.proposal import Proposal, Verb
     from settled.inline import Inline
     from settled.operation import Operation
@@ -125,17 +125,23 @@ class App:
         return self._shell
 
     def _make_shell(self) -> Shell:
-        from settled.opening import open_shell  # the settings library is slow to import, like the store
+        from settled.opening import find_authenticator, open_settings  # the settings library is slow to import, and so is the store
+        from settled.shell import Shell
 
-        return open_shell(
-            self.flag,
-            self.database,
-            self._limits,
-            self.settings_file,
+        chosen = open_settings(self.flag, self.database, self._limits, self.settings_file)
+        ledger = store.ledger.Ledger(chosen.database, limits=chosen.limits, monotonic_us=self._clock.monotonic_us)
+        ledger.unknown_limits = chosen.unknown_limits
+        who = self._authenticator
+        if who is None and chosen.authenticator is not None:
+            who = find_authenticator(chosen.authenticator)
+        return Shell(
+            ledger=ledger,
             clock=self._clock,
             contracts=self.contracts,
-            codec=self._codec,
-            authenticator=self._authenticator,
+            limits=chosen.limits,
+            codec=self._codec or chosen.codec or PlainCodec(),
+            rules=chosen.rules,
+            authenticator=who,
         )
 
     @property

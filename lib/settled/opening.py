@@ -1,4 +1,7 @@
-"""What an App takes from the settings of its process: its ledger with all that it works with, and what is masked in error texts."""
+"""What an App takes from the settings of its process: the ledger's name, and what is masked in error texts.
+
+Promise: imports no store, for a runner needs to know what is masked and opens no ledger.
+"""
 
 import importlib
 import os
@@ -7,18 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from settled.clock import Clock
-from settled.codec import Codec, PlainCodec
+from settled.codec import Codec
 from settled.config import Loaded, load_settings, resolve_database
 from settled.config.settings import unknown_limits_of
-from settled.contract import EffectContract
 from settled.core.errors import ConfigurationError
 from settled.core.limits import Limits
 from settled.core.rules import Rules
 from settled.core.text import make_redactor, safe_str
 from settled.core.too_many import UnknownLimit
-from settled.shell import Shell
-from settled.store.ledger import Ledger
 
 CONFIG_VARIABLE: Final = "SETTLED_CONFIG"
 
@@ -32,34 +31,6 @@ class Opened(NamedTuple):
     authenticator: str | None
     unknown_limits: Mapping[str, UnknownLimit]
     codec: Codec | None
-
-
-def open_shell(
-    flag: str | None,
-    app_database: str | os.PathLike[str] | None,
-    limits: Limits,
-    file: Path | None,
-    *,
-    clock: Clock,
-    contracts: Mapping[str, EffectContract],
-    codec: Codec | None,
-    authenticator: Callable[[], str] | None,
-) -> Shell:
-    """Return the means of an App: what it was given goes before what the settings say. Opens nothing yet. Raises ConfigurationError."""
-    chosen = open_settings(flag, app_database, limits, file)
-    ledger = Ledger(chosen.database, limits=chosen.limits, monotonic_us=clock.monotonic_us)
-    ledger.unknown_limits = chosen.unknown_limits
-    if authenticator is None and chosen.authenticator is not None:
-        authenticator = find_authenticator(chosen.authenticator)
-    return Shell(
-        ledger=ledger,
-        clock=clock,
-        contracts=contracts,
-        limits=chosen.limits,
-        codec=codec or chosen.codec or PlainCodec(),
-        rules=chosen.rules,
-        authenticator=authenticator,
-    )
 
 
 def open_settings(flag: str | None, app_database: str | os.PathLike[str] | None, limits: Limits, file: Path | None) -> Opened:

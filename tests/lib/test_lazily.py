@@ -58,6 +58,12 @@ def test_a_program_that_declares_contracts_has_imported_nothing_slow(tmp_path: P
     assert run(DECLARES, tmp_path / "x.db") == "[]"
 
 
+def test_a_runner_that_asks_what_is_masked_imports_no_database_library(tmp_path: Path) -> None:
+    masks = "import settled.execution.runner\napp.redact('x')\n"
+    prints = "print([name for name in ('sqlalchemy', 'structlog', 'rich') if name in sys.modules])"
+    assert run(DECLARES + masks + prints, tmp_path / "x.db").splitlines() == ["[]", "[]"]
+
+
 def test_the_first_use_may_come_from_many_threads_at_once(tmp_path: Path) -> None:
     App(tmp_path / "x.db").create_database()
     for _ in range(3):
