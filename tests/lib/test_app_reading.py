@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,15 @@ def test_an_operation_is_an_immutable_snapshot_in_utc(bench: Bench) -> None:
     assert bench.app.get(OPERATION_ID).result() == {"n": [1]}
     assert [event.status for event in bench.app.events(OPERATION_ID)] == ["prepared", "dispatched", "confirmed"]
     assert op.version == 3
+
+
+def test_what_a_call_gives_is_what_is_read_later_of_the_operation(bench: Bench) -> None:
+    given = bench.effect(lambda ctx: ctx.report(provider_operation_id="ch_1") or {"paid": 1}).execute(ARGUMENTS)
+    read = bench.app.get(OPERATION_ID)
+    assert replace(given, created=False) == read
+    assert (len(read.evidence), len(read.attempt_records), given.attempt_records) == (1, 1, read.attempt_records)
+    with pytest.raises(AttributeError, match="evidences"):
+        _ = read.evidences  # type: ignore[attr-defined]
 
 
 @pytest.mark.promise("D29", part="evidence maps")
