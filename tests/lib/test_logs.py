@@ -141,8 +141,12 @@ LOADED = "print([name for name in ('structlog', 'rich') if name in sys.modules])
 IMPORTS = {
     "a program that submits": ("import settled.app, settled.opening, settled.steps.submit, settled.steps.show", []),
     "a runner": ("import settled.execution.runner", []),
-    "a worker": ("import settled_worker.worker", ["structlog"]),
-    "a host that uses structlog's console": ("import structlog; import settled_worker.worker", ["structlog", "rich"]),
+    "a host that executes": ("import settled.inline", []),
+    "a worker": ("import settled_worker.main; from settled.logs import configure_logs; configure_logs()", ["structlog"]),
+    "a host that uses structlog's console": (
+        "import structlog; from settled.logs import configure_logs; configure_logs()",
+        ["structlog", "rich"],
+    ),
 }
 
 

@@ -4,9 +4,6 @@ SIGTERM or SIGINT: claim no more, let running handlers end for a while, record, 
 SIGHUP: read the settings again, or, where this was started at a terminal, leave like for SIGTERM.
 """
 
-import settled_worker.frugal  # noqa: F401 - before all else
-
-# isort: split
 import gc
 import os
 import signal

@@ -15,8 +15,6 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-import structlog
-
 from settled.execution.calling import Caller
 from settled.execution.deadlines import Deadlines
 from settled.execution.forked import leave_if_forked
@@ -24,10 +22,11 @@ from settled.execution.job import Arrived, Job, Kind, Resolve
 from settled.execution.leftovers import OUR_THREADS, watch_for_leftovers
 from settled.execution.loop import UnforkableLoop
 from settled.execution.runs import Counting, EntryRecorder, Run, Runs
+from settled.logs import get_log
 
 _current: Final[contextvars.ContextVar[_Started | None]] = contextvars.ContextVar("settled_attempt", default=None)
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 
 class _Started:

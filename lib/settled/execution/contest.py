@@ -8,12 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from settled.execution.job import Job
 from settled.execution.recorder import Phase, SlotState
+from settled.logs import get_log
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 
 class RevokeRecorder(Protocol):

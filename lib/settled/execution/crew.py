@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-import structlog
-
 from settled.clock import boot_us
 from settled.core.limits import DEFAULTS
 from settled.execution.endings import describe_status
@@ -20,8 +18,9 @@ from settled.execution.job import Job
 from settled.execution.link import SupervisorLink
 from settled.execution.runner_end import Ready, RunnerEnd, State, Told
 from settled.execution.wire import Line, Message, WireError, line_bytes_max
+from settled.logs import get_log
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 START_GRACE_US: Final = 1_000_000
 RETIRE_US: Final = 5_000_000  # for exit hooks of the app, after the last attempt of a runner

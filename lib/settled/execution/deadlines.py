@@ -10,16 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from settled.clock import boot_us
+from settled.logs import get_log
 
 NEVER_US: Final = 2**63 - 1
 _SLEEP_SECONDS_MAX: Final = 5.0  # a sleep is measured without the time of a suspend, a deadline with it
 
 Expire = Callable[[int], int]
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 
 class Deadlines:

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from settled.clock import boot_us
 from settled.core.errors import ConfigurationError
 from settled.execution.calling import Caller
@@ -30,8 +28,9 @@ from settled.execution.recorder import Phase
 from settled.execution.runner_end import RunnerEnd, State, Told
 from settled.execution.waiting import Waiting
 from settled.execution.wire import WireError
+from settled.logs import get_log
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 DEADLINE_MARGIN_US: Final = 5_000  # a runner whose attempt ended this close to its deadline may be about to get TERM
 

@@ -11,8 +11,6 @@ from collections import Counter, deque
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-import structlog
-
 from settled.clock import monotonic_us
 from settled.core.errors import ConfigurationError
 from settled.core.limits import DEFAULTS
@@ -26,8 +24,9 @@ from settled.execution.job import Arrived, End, Executor, Job, Kind, ReadClock, 
 from settled.execution.process import ProcessExecutor
 from settled.execution.recorder import Recorder
 from settled.execution.thread import ThreadExecutor
+from settled.logs import get_log
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 # Threads keep handlers and probes apart; runners and the loop serve both, and the room is bounded here.
 _Place = tuple[Isolation, Kind]

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from settled.clock import boot_us
 from settled.execution.contest import RevokeRecorder
 from settled.execution.crew import RunnerLimits
@@ -28,6 +26,7 @@ from settled.execution.fleet import Fleet
 from settled.execution.job import Arrived, Job, Kind, ReadClock, Report
 from settled.execution.leftovers import OUR_THREADS
 from settled.execution.wire import Line
+from settled.logs import get_log
 
 LOOK_SECONDS_MAX: Final = 1.0  # select() does not count a suspend of the machine
 DISMISS_SECONDS: Final = 8.0
@@ -35,7 +34,7 @@ FORCE_SECONDS: Final = 6.0  # to see dead what was killed; takes milliseconds, u
 GATHER_SECONDS: Final = 0.001  # for more reports, while runners have several attempts in hand: one look takes them all
 BROKEN_TURN_SECONDS: Final = 0.1  # so that a lasting error does not fill the log and a core
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 
 class ProcessExecutor:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
-import structlog
-
 from settled.clock import boot_us
 from settled.core.words import FenceBasis
 from settled.execution.calling import Caller
@@ -21,12 +19,13 @@ from settled.execution.context import Marks, ProbeContext, context_for
 from settled.execution.deadlines import NEVER_US, Deadlines
 from settled.execution.job import Arrived, End, Job, Kind, Report
 from settled.execution.pace import WAITING_PER_THREAD_MAX, Pace
+from settled.logs import get_log
 
 LINGER_LOOK_US: Final = 500_000
 LINGERS: Final = frozenset({End.RAISED, End.NEEDS_REVIEW})  # a rejected or unsent attempt is closed and needs no fence
 LINGERING_MAX: Final = 256  # beyond it an attempt's fence simply stays unproven: the safe side
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 
 class EntryRecorder(Protocol):

@@ -10,15 +10,14 @@ import contextvars
 import threading
 from queue import SimpleQueue
 
-import structlog
-
 from settled.execution.calling import Caller
 from settled.execution.deadlines import Deadlines
 from settled.execution.job import Arrived, Job, Kind, Report, Resolve
 from settled.execution.leftovers import OUR_THREADS, watch_for_leftovers
 from settled.execution.runs import Counting, EntryRecorder, Run, Runs
+from settled.logs import get_log
 
-log = structlog.get_logger("settled.execution")
+log = get_log("settled.execution")
 
 
 class ThreadExecutor(Counting):

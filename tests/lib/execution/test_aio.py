@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from settled.core.errors import EffectRejected
 from settled.core.evidence import ProbeResult
@@ -169,7 +168,7 @@ def test_an_exit_in_a_task_that_a_handler_left_behind_does_not_end_the_loop(loop
     assert loop.run(fine).end is End.RETURNED
 
 
-def test_a_handler_that_stops_the_loop_stops_nobody_and_it_is_said_once(loop: Loop) -> None:
+def test_a_handler_that_stops_the_loop_stops_nobody_and_it_is_said_once(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     release, entered = threading.Event(), threading.Event()
 
     async def waits() -> str:
@@ -183,16 +182,15 @@ def test_a_handler_that_stops_the_loop_stops_nobody_and_it_is_said_once(loop: Lo
         await asyncio.sleep(0)
         return "stopped"
 
-    with capture_logs() as logs:
-        waiting = loop.start(waits, timeout_seconds=20)
-        assert entered.wait(10)
-        assert [loop.run(stops, timeout_seconds=5).end for _ in range(3)] == [End.RETURNED] * 3
-        last = loop.start(stops, timeout_seconds=5)
-        loop.executor.close(kill=False)
-        assert loop.reports.first(last).end is End.RETURNED
-        release.set()
-        assert loop.reports.first(waiting).output == '"waited"'
-    assert [entry["event"] for entry in logs].count("execution.loop_resumed") == 1
+    waiting = loop.start(waits, timeout_seconds=20)
+    assert entered.wait(10)
+    assert [loop.run(stops, timeout_seconds=5).end for _ in range(3)] == [End.RETURNED] * 3
+    last = loop.start(stops, timeout_seconds=5)
+    loop.executor.close(kill=False)
+    assert loop.reports.first(last).end is End.RETURNED
+    release.set()
+    assert loop.reports.first(waiting).output == '"waited"'
+    assert [line.split()[0] for line in caplog.messages].count("execution.loop_resumed") == 1
 
 
 FORKS = """
