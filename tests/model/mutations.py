@@ -103,7 +103,7 @@ def _process(terms: Terms) -> Terms:
 
 def _ends_as(was: End, becomes: End) -> Callable[[Case, EndFacts], tuple[Event, ...]]:
     def decided(case: Case, facts: EndFacts) -> tuple[Event, ...]:
-        return _decide_end(case, replace(facts, end=becomes) if facts.end is was else facts)
+        return _decide_end(case, facts._replace(end=becomes) if facts.end is was else facts)
 
     return decided
 

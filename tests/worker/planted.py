@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -79,7 +79,7 @@ def _started_now(whole: Callable[..., Any]) -> Callable[..., Any]:
     """Judge an answer by when it arrives."""
 
     def recorded(shell: Any, transaction: Any, report: Any, worker: int, now: Any) -> Any:
-        return whole(shell, transaction, replace(report, job=replace(report.job, claimed_boot_us=now.boot_us)), worker, now)
+        return whole(shell, transaction, report._replace(job=report.job._replace(claimed_boot_us=now.boot_us)), worker, now)
 
     return recorded
 

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def test_a_seed_gives_the_same_log_twice(simulator: Simulator) -> None:
 
 def ends_as(was: End, becomes: End) -> Any:
     whole = recover.decide_end
-    return lambda case, facts: whole(case, replace(facts, end=becomes) if facts.end is was else facts)
+    return lambda case, facts: whole(case, facts._replace(end=becomes) if facts.end is was else facts)
 
 
 @pytest.mark.promise("S77", part="a planted bug, a dispatch after lease_lost, is found, shrunk and told with its number; exit 1")

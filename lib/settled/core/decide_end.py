@@ -3,9 +3,8 @@
 An end and the merge of what was kept meanwhile are one decision, a kept confirmation first.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from settled.core.case import Case
 from settled.core.correlate import first_shown, is_second_id, returned_output
@@ -32,8 +31,7 @@ class End(StrEnum):
     RESULT_NOT_STORABLE = "result_not_storable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndFacts:
+class EndFacts(NamedTuple):
     """What is known when an attempt ends. `output_digest` is set where an output is stored with the event.
 
     `fenced` is the moment of the fence where it differs from now; `by_person` tells a person's stop from a shutdown.
@@ -165,4 +163,4 @@ def _data(case: Case, facts: EndFacts, extra: dict[str, Any] | None = None) -> d
         data["retryable"] = facts.retryable
     if facts.by_person:
         data["by_person"] = True
-    return data | (extra or {})
+    return data | extra if extra else data

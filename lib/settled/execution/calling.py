@@ -103,7 +103,7 @@ class Caller:
             if is_longer(text, job.result_bytes_max):
                 raise ValueError(f"output is longer than {job.result_bytes_max} bytes; return a reference, not a payload")
         except BaseException as error:  # noqa: BLE001 - a value whose own code fails cannot be stored either
-            return replace(self._raised(job, error, marks), end=End.RESULT_NOT_STORABLE, retryable=False, fence=FenceBasis.RETURNED)
+            return self._raised(job, error, marks)._replace(end=End.RESULT_NOT_STORABLE, retryable=False, fence=FenceBasis.RETURNED)
         holds = await self._postcondition(job, contract, text, result)
         return Report(
             job=job,
@@ -119,7 +119,7 @@ class Caller:
     async def _answered(self, job: Job, contract: Callables, value: object, marks: Marks, result: Wait) -> Report:
         if type(value) is not ProbeResult:
             error = TypeError(f"the probe returned {type(value).__name__}, not ProbeResult, which is no answer")
-            return replace(self._raised(job, error, marks), fence=FenceBasis.RETURNED)
+            return self._raised(job, error, marks)._replace(fence=FenceBasis.RETURNED)
         answer = value
         text = answer.output_text
         if text is not None and is_longer(text, job.result_bytes_max):

@@ -7,7 +7,7 @@ slot was taken away from the attempt under its lock.
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from settled.core.moment import Moment
@@ -59,12 +59,12 @@ def may_be_said(report: Report) -> bool:
 def spoken(report: Report) -> Report:
     """Return what the runner said with its fence, for an end after which nothing need be killed."""
     fence = _SPOKEN_FENCES[report.end]
-    return report if report.fence is fence else replace(report, fence=fence)
+    return report if report.fence is fence else report._replace(fence=fence)
 
 
 def spoken_and_over(report: Report, *, is_buried: bool, ended: Moment) -> Report:
     """Return what the runner said, its fence taken after the reaping; without a fence where nobody saw it dead."""
-    return replace(report, fence=_SPOKEN_FENCES[report.end] if is_buried else None, ended=ended)
+    return report._replace(fence=_SPOKEN_FENCES[report.end] if is_buried else None, ended=ended)
 
 
 def silent(job: Job, seen: Silence) -> Report:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -272,7 +271,7 @@ class Fleet:
             self._crew.stop(runner, first.kill_grace_us, first.kill_boot_us)
 
     def _say_unwanted(self, job: Job) -> None:
-        self._say(replace(self._caller.never_entered(job), end=End.STOPPED))
+        self._say(self._caller.never_entered(job)._replace(end=End.STOPPED))
 
     # What the crew tells.
 
@@ -345,4 +344,4 @@ class Fleet:
         log.error("execution.runner_not_started", app=self._app_reference, error=why)
         if self._waiting:
             refused = self._caller.never_entered(self._waiting.take(), why)
-            self._say(replace(refused, error_class=ConfigurationError.__name__))
+            self._say(refused._replace(error_class=ConfigurationError.__name__))

@@ -7,7 +7,6 @@ needs nothing besides a Report to record how it ended. Nothing in here knows the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -49,8 +48,7 @@ class Key(NamedTuple):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """Everything one run of user code needs, decided before it starts."""
 
     kind: Kind
@@ -86,12 +84,12 @@ class Job:
         return self.claimed_boot_us + self.timeout_us + self.kill_grace_us
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """How one run of user code ended, as far as this machine saw it."""
 
     job: Job
     end: End
+    ended: Moment  # taken after the reaping when a process was killed
     output: str | None = None  # canonical JSON text of the handler's (or the probe's committed) output
     postcondition: bool | None = None  # None = there is none or it was not asked; False also when it raised
     answer: Answer | None = None
@@ -102,7 +100,6 @@ class Report:
     provider_operation_id: str | None = None  # from ctx.report(...), kept even when the code was killed
     fence: FenceBasis | None = None  # None = the code may still run
     sending: bool = False  # ctx.sending() had been passed
-    ended: Moment  # taken after the reaping when a process was killed
     late: bool = False  # second report of an attempt whose first was TIMED_OUT or STOPPED in thread or async isolation
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from settled.clock import monotonic_us
@@ -130,7 +129,7 @@ class Execution:
         if executor is not None:
             executor.stop(key)
         elif waiting is not None:
-            self._say(replace(self._caller.never_entered(waiting), end=End.STOPPED))
+            self._say(self._caller.never_entered(waiting)._replace(end=End.STOPPED))
         return executor is not None or waiting is not None
 
     def close(self, *, kill: bool = False) -> None:

@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -81,7 +80,7 @@ class Runner:
         except WireError as error:  # longer than this worker's lines, whatever the contract allows
             end = End.RESULT_NOT_STORABLE if job.kind is Kind.HANDLER else End.RAISED
             text = str(error)[: job.error_text_max]
-            report = replace(report, end=end, output=None, answer=None, postcondition=None, error_text=text)
+            report = report._replace(end=end, output=None, answer=None, postcondition=None, error_text=text)
             self._tell_end(report)
         return keeps_runner(report) and self._held_bytes <= self._memory_bytes_max
 
@@ -93,7 +92,7 @@ class Runner:
             contract = app.contract(job.contract)
         except Exception as error:  # noqa: BLE001 - before the entry: nothing was called, whatever went wrong
             report = caller.never_entered(job, f"the contract {job.contract!r} cannot be had from the app: {class_name(error)}: {error}")
-            return replace(report, error_class=ConfigurationError.__name__)
+            return report._replace(error_class=ConfigurationError.__name__)
         marks = Marks()
         context = context_for(job, marks, ask_sending=lambda: self._ask_sending(job), on_report=lambda found: self._tell_id(job, found))
         if not self._enter(job):

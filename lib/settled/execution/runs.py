@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Protocol
 
 from settled.clock import boot_us
@@ -137,7 +136,7 @@ class Runs:
     def end(self, run: Run, report: Report, *, is_left: Callable[[], bool] | None = None) -> bool:
         """Send the report of an ended run; return False when it was late. `is_left` says whether something of it still runs."""
         if report.fence is None and (is_left is None or not is_left()):
-            report = replace(report, fence=FenceBasis.RAISED)
+            report = report._replace(fence=FenceBasis.RAISED)
         with self._lock:
             in_time = not run.given_up
             if in_time:
@@ -148,7 +147,7 @@ class Runs:
             self._pace.ran(boot_us() - run.entered_boot_us)
         if in_time and report.fence is FenceBasis.RETURNED:
             self._note_return(run.job)
-        self._say(report if in_time else replace(report, late=True))
+        self._say(report if in_time else report._replace(late=True))
         if is_left is not None and report.fence is None and report.end in LINGERS:
             self._linger(report, is_left)
         return in_time
@@ -194,7 +193,7 @@ class Runs:
             return True
         report = self._caller.never_entered(run.job)
         # A person's stop stays a stop: what was never entered by itself would be dispatched again.
-        self._say(replace(report, end=End.STOPPED) if end is End.STOPPED else report)
+        self._say(report._replace(end=End.STOPPED) if end is End.STOPPED else report)
         return True
 
     def _is_allowed(self, job: Job, now_us: int) -> bool:
@@ -225,7 +224,7 @@ class Runs:
     def _linger(self, report: Report, is_left: Callable[[], bool]) -> None:
         with self._lock:
             if len(self._lingering) < LINGERING_MAX:
-                self._lingering.append(Lingering(replace(report, end=End.RAISED, late=True), is_left))
+                self._lingering.append(Lingering(report._replace(end=End.RAISED, late=True), is_left))
         self._deadlines.notice(boot_us() + LINGER_LOOK_US)
 
     def _look_at_lingering(self) -> None:
@@ -237,7 +236,7 @@ class Runs:
         with self._lock:
             self._lingering = [each for each in self._lingering if each not in gone]
         for each in gone:
-            self._say(replace(each.report, fence=FenceBasis.RAISED, ended=self._caller.now()))
+            self._say(each.report._replace(fence=FenceBasis.RAISED, ended=self._caller.now()))
 
     def _say(self, report: Report) -> None:
         try:

@@ -12,7 +12,6 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
 from itertools import islice, takewhile
 from operator import attrgetter
 from typing import Any, Final
@@ -229,7 +228,7 @@ def _is(*types: type) -> Callable[[Any], bool]:
 
 
 _NOT_OF_THAT_SHAPE: Final = (TypeError, ValueError, KeyError, AttributeError)
-_JOB_FIELDS: Final = tuple(field.name for field in fields(Job))
+_JOB_FIELDS: Final = Job._fields
 _job_values: Final = attrgetter(*_JOB_FIELDS)
 _ENTER_BY: Final = _JOB_FIELDS.index("enter_by_boot_us")
 _REPORT_FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
@@ -248,7 +247,7 @@ _REPORT_FIELDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "late": _is(bool),
 }
 _report_values: Final = attrgetter(*_REPORT_FIELDS)
-_REPORT_DEFAULTS: Final = {field.name: None if field.default is MISSING else field.default for field in fields(Report)}
+_REPORT_DEFAULTS: Final = {name: Report._field_defaults.get(name) for name in Report._fields}
 
 __all__ = [
     "Line",

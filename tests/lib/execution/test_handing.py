@@ -1,6 +1,5 @@
 """Which attempt may wait in the hands of a runner behind another, and who gets the next."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def test_what_fits_behind_another_is_due_with_it_and_can_be_taken_back(changes: 
 
 
 def test_nothing_fits_behind_what_has_no_slot_or_is_due_soon() -> None:
-    assert not fits_behind(a_job(), replace(FIRST, slot=None), NOW_US)
+    assert not fits_behind(a_job(), FIRST._replace(slot=None), NOW_US)
     assert fits_behind(a_job(), FIRST, FIRST.deadline_boot_us - LAST_ENTRY_US - 1)
     assert not fits_behind(a_job(), FIRST, FIRST.deadline_boot_us - LAST_ENTRY_US)
 
@@ -49,7 +48,7 @@ def test_none_that_waits_behind_another_is_entered_shortly_before_the_deadline_t
     job = a_job()
     assert enter_by(job) == enter_by(job, job) == job.deadline_boot_us
     assert enter_by(job, FIRST) == FIRST.deadline_boot_us - LAST_ENTRY_US
-    assert enter_by(replace(job, enter_by_boot_us=NOW_US), FIRST) == NOW_US
+    assert enter_by(job._replace(enter_by_boot_us=NOW_US), FIRST) == NOW_US
 
 
 def a_share(in_hand: int, most: int) -> Share:

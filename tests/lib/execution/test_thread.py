@@ -339,7 +339,7 @@ def test_an_unknown_contract_is_never_entered_and_the_thread_lives(threads: Benc
     job = threads.start(lambda: 1, contract="effect")
     threads.reports.first(job)
     threads.contract = None
-    unknown = type(job)(**{name: getattr(job, name) for name in job.__slots__} | {"row": 10**9})
+    unknown = job._replace(row=10**9)
     threads.executors[job.isolation].start(unknown)
     assert threads.reports.first(unknown).end is End.NEVER_ENTERED
     assert threads.run(lambda: 2).output == "2"

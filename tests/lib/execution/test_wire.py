@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -56,8 +55,8 @@ def test_a_job_comes_through_unchanged() -> None:
 def test_every_field_of_a_report_comes_through_unchanged() -> None:
     job = make_job()
     report = full_report(job)
-    for field in fields(Report):
-        assert field.name in ("job", "end", "ended") or getattr(report, field.name) != field.default, field.name
+    for field in Report._fields:
+        assert field not in Report._field_defaults or getattr(report, field) != Report._field_defaults[field], field
     assert report_from_wire(decode(encode(report_to_wire(report), BYTES_MAX)), job) == report
 
 

@@ -6,7 +6,7 @@ and what left the machine goes on without it.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from settled.core.words import FenceBasis, Isolation
@@ -107,10 +107,10 @@ class Run:
         if self.in_process:
             report = spoken(report) if keeps_runner(report) else spoken_and_over(report, is_buried=True, ended=self.world.clock.now())
         elif report.fence is None:
-            report = replace(report, fence=FenceBasis.RAISED)
+            report = report._replace(fence=FenceBasis.RAISED)
         if report.fence is FenceBasis.RETURNED and not self.given_up and job.slot is not None:
             self.recorder.returned(job.slot, job.row, job.attempt, announces_sending=job.announces_sending)
-        self._say(replace(report, late=True) if self.given_up else report)
+        self._say(report._replace(late=True) if self.given_up else report)
 
     # ------------------------------------------------------------------ a probe's steps
 
@@ -123,7 +123,7 @@ class Run:
             return
         answer = self._report.answer
         self.over, self.told = True, f"answers: {answer.status if answer is not None else self._report.error_class}"
-        self._say(replace(self._report, ended=self.world.clock.now()))
+        self._say(self._report._replace(ended=self.world.clock.now()))
 
     # ------------------------------------------------------------------ its end by others
 
@@ -159,7 +159,7 @@ class Run:
             return
         self.over = True
         report = self._caller.never_entered(self.job)
-        self._say(replace(report, end=End.STOPPED) if end is End.STOPPED else report)
+        self._say(report._replace(end=End.STOPPED) if end is End.STOPPED else report)
 
     def kill(self, *, is_stopping: bool = False, is_overdue: bool = False) -> None:
         """Kill its process; what is known of it then is told."""
