@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import Final
 
 SHORT_US: Final = 20_000
+WAITS_US: Final = 2 * SHORT_US  # of others' time, at most, for one that waits: enough that no place is idle until the next commit
 WAITING_PER_RUNNER_MAX: Final = 128
 WAITING_PER_THREAD_MAX: Final = 32
-TIMEOUT_US_MIN: Final = 50 * SHORT_US  # of whatever may wait: what it loses by it is then no part that counts
+TIMEOUT_US_MIN: Final = 50 * SHORT_US  # of whatever may wait: what it loses by it is then a small part
 LONG_US: Final = 5 * SHORT_US
 EVEN_AFTER: Final = 256  # attempts in a row that were not long: in less regular company nothing waits behind one certain attempt
 EVEN_AT_FIRST: Final = 32
@@ -47,7 +48,7 @@ class Pace:
             return 0
         if self._typical_us is None or self._typical_us > SHORT_US or any(age_us > SHORT_US for age_us in under_way_us):
             return 0
-        return places * min(self._waiting_max, SHORT_US // max(1, self._typical_us))
+        return places * min(self._waiting_max, WAITS_US // max(1, self._typical_us))
 
     def may_wait_in_hand(self, under_way_us: Iterable[int]) -> int:
         """Return how many attempts may wait behind one certain attempt, which no other place can take from there without being told."""

@@ -1,6 +1,6 @@
 """How many attempts may wait for a runner."""
 
-from settled.execution.pace import EVEN_AFTER, EVEN_AT_FIRST, LONG_US, SHORT_US, WAITING_PER_RUNNER_MAX, Pace
+from settled.execution.pace import EVEN_AFTER, EVEN_AT_FIRST, LONG_US, SHORT_US, WAITING_PER_RUNNER_MAX, WAITS_US, Pace
 
 
 def test_nothing_waits_before_anything_is_known() -> None:
@@ -35,7 +35,7 @@ def test_one_that_a_busy_machine_held_up_for_a_moment_does_not_speak_for_all() -
     assert pace.may_wait(1, []) >= 10
     for _ in range(20):
         pace.ran(SHORT_US // 2)
-    assert pace.may_wait(1, []) == 2
+    assert pace.may_wait(1, []) == 2 * WAITS_US // SHORT_US
 
 
 def test_nothing_waits_while_an_attempt_under_way_is_long() -> None:
@@ -47,7 +47,10 @@ def test_nothing_waits_while_an_attempt_under_way_is_long() -> None:
 def test_the_shorter_the_attempts_the_more_may_wait() -> None:
     pace = Pace()
     pace.ran(SHORT_US // 2)
-    assert pace.may_wait(2, []) == 4
+    assert pace.may_wait(2, []) == 2 * 2 * WAITS_US // SHORT_US
+    pace = Pace()
+    pace.ran(SHORT_US)
+    assert pace.may_wait(2, []) == 2 * WAITS_US // SHORT_US, "two in a row: nobody is idle until the next commit"
 
 
 def test_behind_one_certain_attempt_others_wait_only_in_even_company() -> None:
