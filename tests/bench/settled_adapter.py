@@ -74,6 +74,7 @@ class Settled(Adapter):
     def open(self):
         self.app = self._app()
         self.effect = declare(self.app, None, "thread")
+        self.app.engine()  # a host opens its ledger, and imports what that takes, before the first request comes
 
     def submit(self, i, args):
         return self.effect.submit({"i": i, **args})
