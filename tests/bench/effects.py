@@ -26,8 +26,11 @@ def _note_first() -> None:
     if database in _noted:
         return
     _noted.add(database)
-    with suppress(FileExistsError), Path(database).with_name(FIRST_STARTED).open("x") as file:  # another runner was first
-        file.write(str(time.monotonic_ns()))
+    written = Path(f"{database}.{os.getpid()}.first")
+    written.write_text(str(time.monotonic_ns()))
+    with suppress(FileExistsError):  # another runner was first
+        os.link(written, Path(database).with_name(FIRST_STARTED))  # whole at once: whoever sees it reads it
+    written.unlink()
 
 
 def do_nothing(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -148,10 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rounds += [{"settled": rows}, {"settled": rows, "prepared": rows, "unknown": rows}, {}]
     results = []
     for counts in rounds:
-        with tempfile.TemporaryDirectory(prefix="scale-", dir=options.tmp) as folder, suppress(subprocess.CalledProcessError):
+        with tempfile.TemporaryDirectory(prefix="scale-", dir=options.tmp) as folder:
             command = [sys.executable, "-m", "tests.bench.scale", "--tmp", folder, "--one", json.dumps(counts)]
-            out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=PROJECT).stdout
-            results.append({"holds": counts, **json.loads(out)})
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=PROJECT)
+        figures = json.loads(done.stdout) if done.returncode == 0 else {"failed": done.returncode}
+        results.append({"holds": counts, **figures})
         print(json.dumps(results[-1]), flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1) + "\n")

@@ -100,12 +100,11 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
     """Insert or return each, in their order: all rows by one statement, then their events and their texts.
 
     Where a row was there already, in the ledger or by an earlier request of these, it is returned, and `differs` says whether
-    it is of the same request. Keys are given here: whoever writes to a ledger writes alone.
+    it is of the same request.
     """
     cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
     seal_id = sealing.open(cursor, statements)
-    next_id = 1 + (transaction.run(_last_id).fetchone()[0] or 0)
-    made = [_make(next_id + place, request, at_us, seal_id) for place, request in enumerate(requests)]
+    made = [_make(row_id, request, at_us, seal_id) for row_id, request in enumerate(requests, sealing.keys(len(requests)))]
     inserted = statements[_insert_operation].run_rows(cursor, _GIVEN, [one.columns for one in made])
     stored = [one.stored for one in made]
     if inserted < len(made):
@@ -203,10 +202,6 @@ def difference(row: Row, request: Request) -> Differs | None:
     if row.provider_key != request.provider_key:
         return "provider key"
     return "provider reference" if row.provider_reference != request.provider_reference else None
-
-
-def _last_id() -> sa.ClauseElement:
-    return sa.select(sa.func.max(operation.c.id))
 
 
 def _insert_operation(dialect: Dialect) -> sa.ClauseElement:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from settled.store.prepared import Statements, named, upsert
-from settled.store.schema import seal, tally
+from settled.store.schema import operation, seal, tally
 
 GENESIS: Final = hashlib.sha256(b"settled seal 1").digest()
 _SEAL: Final = tuple(column.name for column in seal.c)
@@ -22,23 +22,31 @@ _TALLY: Final = tuple(column.name for column in tally.c)
 class Sealing:
     """The events and the count changes of one transaction. The seal's id is known before the first event is written."""
 
-    __slots__ = ("_at_us", "_counts", "_hashes", "_previous", "id")
+    __slots__ = ("_at_us", "_counts", "_hashes", "_last_operation", "_previous", "id")
 
     def __init__(self) -> None:
         self.id = 0
+        self._last_operation = 0
         self._at_us = 0
         self._previous = GENESIS
         self._hashes: list[bytes] = []
         self._counts: dict[tuple[str, str], int] = {}
 
     def open(self, cursor: Any, statements: Statements) -> int:
-        """Return this transaction's seal id; the first call reads the last seal."""
+        """Return this transaction's seal id; the first call reads the last seal, and the key of the last operation with it."""
         if not self.id:
             last = statements[_last_seal].run(cursor, {}).fetchone()
-            self.id = 1 if last is None else last[0] + 1
-            self._at_us = 0 if last is None else last[1]
-            self._previous = GENESIS if last is None else bytes(last[2])
+            if last is None:
+                self.id = 1
+            else:
+                self.id, self._at_us, self._previous, self._last_operation = last[0] + 1, last[1], bytes(last[2]), last[3] or 0
         return self.id
+
+    def keys(self, count: int) -> int:
+        """Give out the keys of `count` new operations; return the first. Whoever writes to a ledger writes alone, once this is open."""
+        first = self._last_operation + 1
+        self._last_operation += count
+        return first
 
     def add(self, event_hashes: Iterable[bytes], at_us: int) -> None:
         """Cover events up to `at_us`, which never falls below the last seal's: it is the highest wall clock ever stored."""
@@ -75,7 +83,8 @@ def seal_head(previous: bytes, hashes: list[bytes]) -> bytes:
 
 
 def _last_seal() -> sa.ClauseElement:
-    return sa.select(seal.c.id, seal.c.at_us, seal.c.head).order_by(seal.c.id.desc()).limit(sa.literal_column("1"))
+    last_operation = sa.select(sa.func.max(operation.c.id)).scalar_subquery()
+    return sa.select(seal.c.id, seal.c.at_us, seal.c.head, last_operation).order_by(seal.c.id.desc()).limit(sa.literal_column("1"))
 
 
 def _insert_seal() -> sa.ClauseElement:
