@@ -531,14 +531,17 @@ class App:
     def _store(self, orders: Sequence[Order]) -> builtins.list[Operation]:
         shell = self.shell
         now = self._clock.now()
+        bells = shell.known_bells()
 
         def store(transaction: Transaction) -> builtins.list[Stored]:
             stored = steps.submit.store_orders(shell, transaction, orders, now)
-            if any(one.created for one in stored):
-                transaction.before_commit.add(shell.ring)  # who wakes up queues behind this commit, and has the work when it is done
+            if bells is not None and any(one.created for one in stored):
+                transaction.before_commit.add(bells.ring)  # who wakes up queues behind this commit, and has the work when it is done
             return stored
 
         stored = shell.ledger.together.write(store)
+        if any(one.created for one in stored):
+            shell.ring(bells)  # those that have been hung since
         for one in stored:
             if one.row.status is Status.DISPATCHED:
                 self._recovered(one.row.operation_id)  # a dead caller's row needs no worker

@@ -69,46 +69,58 @@ class Doorbell:
         self._bell.close()
 
 
-class _Listing:
+class Bells:
     """The bells of one folder as of one change of it."""
 
-    __slots__ = ("names", "state")
+    __slots__ = ("folder", "names", "state")
 
-    def __init__(self, state: tuple[int, int, int], names: list[str]) -> None:
-        self.state, self.names = state, names
+    def __init__(self, folder: str, state: tuple[int, int, int], names: list[str]) -> None:
+        self.folder, self.state, self.names = folder, state, names
+
+    def ring(self) -> int:
+        """Ring them all and return how many took it."""
+        try:
+            return _ring(self.folder, self) if self.names else 0
+        except (OSError, ValueError):
+            return 0
 
 
-_listings: dict[str, _Listing] = {}
+_listings: dict[str, Bells] = {}
 
 
-def ring_all(run_dir: Path | str) -> int:
-    """Ring every bell in `run_dir` and return how many took it."""
-    folder = os.fspath(run_dir)
+def known_bells(run_dir: Path | str) -> Bells | None:
+    """Return the bells of `run_dir` as they were at the last look, which costs nothing; None where there was none."""
+    known = _listings.get(os.fspath(run_dir))
+    return known if known is not None and known.names else None
+
+
+def ring_all(run_dir: Path | str, rung: Bells | None = None) -> int:
+    """Ring every bell in `run_dir` and return how many took it; none where those in `rung` are still all."""
     try:
-        listing = _list(folder)
-        return _ring(folder, listing) if listing.names else 0
+        bells = _list(os.fspath(run_dir))
     except (OSError, ValueError):
         return 0
+    return 0 if bells is rung else bells.ring()
 
 
-def _list(folder: str) -> _Listing:
+def _list(folder: str) -> Bells:
     there = os.stat(folder)
     state = (there.st_dev, there.st_ino, there.st_mtime_ns)
     known = _listings.get(folder)
     if known is not None and known.state == state:
         return known
-    listing = _Listing(state, [name for name in os.listdir(folder) if name.endswith(SUFFIX)])
+    bells = Bells(folder, state, [name for name in os.listdir(folder) if name.endswith(SUFFIX)])
     if wall_us() - there.st_mtime_ns // 1000 > _STILL_US:
-        _listings[folder] = listing
-    return listing
+        _listings[folder] = bells
+    return bells
 
 
-def _ring(folder: str, listing: _Listing) -> int:
+def _ring(folder: str, bells: Bells) -> int:
     taken = 0
     # A socket of this call: a kept one could, after a fork or a daemon's closing of all descriptors, be somebody else's.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
         ringer.setblocking(False)
-        for name in tuple(listing.names):
+        for name in tuple(bells.names):
             try:
                 _with_address(folder, name, lambda address: ringer.sendto(b"!", address))
                 taken += 1
@@ -117,7 +129,7 @@ def _ring(folder: str, listing: _Listing) -> int:
             except (ConnectionRefusedError, FileNotFoundError):
                 # Nobody listens, and nobody can under this name again without a change of the folder, which is seen.
                 with suppress(ValueError):
-                    listing.names.remove(name)
+                    bells.names.remove(name)
             except OSError:
                 continue
     return taken

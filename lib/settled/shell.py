@@ -18,7 +18,7 @@ from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.core.rules import Rules
 from settled.core.terms import Terms
-from settled.doorbell import ring_all
+from settled.doorbell import Bells, known_bells, ring_all
 from settled.store.ledger import Ledger
 from settled.store.pauses import read_paused
 from settled.store.reads import highest_wall_us, read_history
@@ -43,9 +43,13 @@ class Shell:
     _kept: dict[str, tuple[Terms, int]] = field(default_factory=dict)
     _overridden: dict[str, tuple[Terms, dict[str, float | int], Terms]] = field(default_factory=dict)
 
-    def ring(self) -> None:
-        """Wake the workers of the ledger. Never raises, and is a hint: polling is the truth."""
-        ring_all(self.ledger.run_directory)
+    def known_bells(self) -> Bells | None:
+        """Return the workers' bells as they were at the last look, None for none."""
+        return known_bells(self.ledger.run_directory)
+
+    def ring(self, rung: Bells | None = None) -> None:
+        """Wake the workers of the ledger, but not by the bells that were rung. Never raises, and is a hint: polling is the truth."""
+        ring_all(self.ledger.run_directory, rung)
 
     def current_terms(self, contract: str) -> Terms | None:
         """Return the terms of a contract that is registered here."""

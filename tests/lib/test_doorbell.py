@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from settled.core.errors import ConfigurationError
-from settled.doorbell import Doorbell, ring_all
+from settled.doorbell import Doorbell, known_bells, ring_all
 from tests.lib.children import Child
 
 LISTEN = """
@@ -93,6 +93,22 @@ def test_a_kept_listing_is_not_read_again(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("it was read again"))
     assert [ring_all(tmp_path) for _ in range(5)] == [1] * 5
     bell.close()
+
+
+def test_what_is_known_is_rung_without_a_look_and_what_was_hung_since_with_the_next(tmp_path: Path) -> None:
+    assert known_bells(tmp_path) is None
+    first = Doorbell.listen(tmp_path, "first")
+    forget_for_a_while(tmp_path)
+    assert ring_all(tmp_path) == first.drain() == 1
+    known = known_bells(tmp_path)
+    assert known is not None
+    assert (known.ring(), ring_all(tmp_path, known), first.drain()) == (1, 0, 1)
+    second = Doorbell.listen(tmp_path, "second")
+    assert (known.ring(), ring_all(tmp_path, known)) == (1, 2)
+    assert second.drain() == 1
+    for bell in (first, second):
+        bell.close()
+    assert known.ring() == 0
 
 
 def test_a_stale_bell_is_passed_over_and_left_in_its_place(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class Transaction:
         self.cursor, self.statements = cursor, statements
         self.unknown_limits = unknown_limits
         self.sealing = Sealing()
-        self.before_commit: set[Callable[[], None]] = set()
+        self.before_commit: set[Callable[[], object]] = set()
         self.if_undone: list[Callable[[], None]] = []
         self.paused: Paused | None = None
 
