@@ -26,7 +26,7 @@ def test_an_absence_that_was_read_too_early_does_not_count_however_late_it_arriv
 def test_an_answer_after_its_probe_was_given_up_moves_nothing_and_keeps_the_next_probe(app: App, clock: VirtualClock, lost: Lost) -> None:
     one, worker = lost(network_drain=3)
     first = worker.probe()
-    worker.step(replace(answered(first, clock.now(), UNKNOWN), answer=None, error_class="TimeoutError"))
+    worker.step(answered(first, clock.now(), UNKNOWN)._replace(answer=None, error_class="TimeoutError"))
     clock.advance(60)
     second = worker.probe()
     before = story(app, one)
