@@ -1,6 +1,5 @@
 """An answer counts by when its own probe started, and one that comes after its probe was given up is none."""
 
-from dataclasses import replace
 
 import pytest
 
@@ -30,7 +29,7 @@ def test_an_answer_after_its_probe_was_given_up_moves_nothing_and_keeps_the_next
     clock.advance(60)
     second = worker.probe()
     before = story(app, one)
-    worker.step(replace(answered(first, clock.now(), ABSENT), late=True))
+    worker.step(answered(first, clock.now(), ABSENT)._replace(late=True))
     assert story(app, one) == before
     worker.step(answered(second, clock.now(), ABSENT))  # read after the bound: this one counts
     assert story(app, one)[-1] == "probe_absent"
