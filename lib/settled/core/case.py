@@ -74,9 +74,11 @@ class Case:
 
     def binding_terms(self) -> tuple[Terms, ...]:
         """Return all terms that must allow a decision: those of each open attempt, the row's, and the current ones."""
+        own = self.stored.get(self.row.terms) if self.row.terms is not None else None
+        if own is self.current and own is not None and not self.history.attempts:  # as for nearly every plain return
+            return (own,)
         found = [self.terms_of(attempt) for attempt in self.history.open_attempts]
-        found.append(self.stored.get(self.row.terms) if self.row.terms is not None else None)
-        found.append(self.current)
+        found += [own, self.current]
         return tuple({id(terms): terms for terms in found if terms is not None}.values())  # by identity: hashing forty fields is slow
 
     @property

@@ -53,7 +53,7 @@ def claim_due(
     paused = read_paused(transaction)
     if paused:
         _withdraw(shell, transaction, worker, paused, now)
-    claims: list[tuple[Row, str, Claim]] = []
+    claims: list[tuple[Row, str, Terms, Claim]] = []
     for names, limit in _lanes(shell, transaction, room, now, refuses, paused):
         limit = min(limit, slots - len(claims), shell.limits.batch_max - len(claims))
         for row, stored in find_ready(transaction, names, due_us, limit, paused) if limit > 0 else ():
@@ -63,11 +63,11 @@ def claim_due(
             if case is None or text is None:
                 put_aside(transaction, row, due_us)
                 continue
-            claims.append((row, text, decide_claim(case, worker, shell.keep_terms(transaction, terms))))
-    recorded = record(transaction, [Move(row, claim.events) for row, _, claim in claims])
+            claims.append((row, text, terms, decide_claim(case, worker, shell.keep_terms(transaction, terms))))
+    recorded = record(transaction, [Move(row, claim.events) for row, _, _, claim in claims])
     claimed = [
-        Claimed(done.row, text, shell.terms_here(row.contract), claim.enter_by_boot_us)
-        for (row, text, claim), done in zip(claims, recorded, strict=True)
+        Claimed(done.row, text, terms, claim.enter_by_boot_us)
+        for (_, text, terms, claim), done in zip(claims, recorded, strict=True)
         if done.row is not None and claim.dispatches
     ]
     note_starts(shell, transaction, [one.row.contract for one in claimed], now)
