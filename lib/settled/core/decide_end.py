@@ -151,14 +151,14 @@ def _data(case: Case, facts: EndFacts, extra: dict[str, Any] | None = None) -> d
         data["fence"] = facts.fence
         if facts.fenced is not None:
             data["fence_boot"] = [facts.fenced.boot_us, facts.fenced.boot_id]
-    for name, value in (
-        ("out", facts.output_digest),
-        ("id", facts.provider_operation_id),
-        ("error", facts.error),
-        ("interruption", facts.interruption),
-    ):
-        if value is not None:
-            data[name] = value
+    if facts.output_digest is not None:
+        data["out"] = facts.output_digest
+    if facts.provider_operation_id is not None:
+        data["id"] = facts.provider_operation_id
+    if facts.error is not None:
+        data["error"] = facts.error
+    if facts.interruption is not None:
+        data["interruption"] = facts.interruption
     if facts.end is End.REJECTED:
         data["retryable"] = facts.retryable
     if facts.by_person:

@@ -4,8 +4,8 @@ Promise: a report is never dropped. One that finds its row moved is kept as late
 recorded as a lost outcome.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from settled.core.case import Case
 from settled.core.decide_end import End, EndFacts, decide_end
@@ -23,6 +23,9 @@ from settled.store.bodies import body_digest
 from settled.store.reads import read_row
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, Recorded, record
+
+# What the core calls the ends of a handler; an answer is that of a probe.
+_ENDS: Final[Mapping[JobEnd, End]] = {one: End(one.value) for one in JobEnd if one is not JobEnd.ANSWERED}
 
 
 class Ended(NamedTuple):
@@ -65,7 +68,7 @@ def facts_of(case: Case, ended: Ended) -> EndFacts:
     if error is not None and case.terms.sensitive_fields:
         error = mask_of(case.terms.sensitive_fields, report.job.arguments).text(error)
     return EndFacts(
-        end=End(report.end),
+        end=_ENDS[report.end],
         fence=report.fence,
         postcondition=report.postcondition,
         output_digest=None if output is None else body_digest(output),

@@ -112,11 +112,12 @@ def _prepare(move: Move, seal_id: int) -> _Written:
     for happened in move.events:
         row = advance(row, happened)
     events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, move.events, seal_id)
-    row = Row._make((*row[:-1], chain))  # the last column
+    values = list(row)
+    values[-1] = chain  # the last column
     guard = (seen.id, seen.status._value_, seen.attempt, seen.version, seen.sequence)
-    update = (row.status._value_, *row[_STATE_FROM + 1 :], *guard)
+    update = (row.status._value_, *values[_STATE_FROM + 1 :], *guard)
     outputs = [(seen.id, seen.sequence + 1 + index, body) for index, body in move.outputs.items()]
-    return _Written(row, update, events, outputs)
+    return _Written(Row._make(values), update, events, outputs)
 
 
 def _all_at_once(transaction: Transaction, written: Sequence[_Written]) -> bool:
