@@ -533,13 +533,13 @@ class App:
         now = self._clock.now()
         bells = shell.known_bells()
 
-        def store(transaction: Transaction) -> builtins.list[Stored]:
+        def store_all(transaction: Transaction) -> builtins.list[Stored]:
             stored = steps.submit.store_orders(shell, transaction, orders, now)
             if bells is not None and any(one.created for one in stored):
                 transaction.before_commit.add(bells.ring)  # who wakes up queues behind this commit, and has the work when it is done
             return stored
 
-        stored = shell.ledger.together.write(store)
+        stored = shell.ledger.together.write(store_all)
         if any(one.created for one in stored):
             shell.ring(bells)  # those that have been hung since
         for one in stored:

@@ -80,7 +80,7 @@ class Bells:
     def ring(self) -> int:
         """Ring them all and return how many took it."""
         try:
-            return _ring(self.folder, self) if self.names else 0
+            return _ring(self) if self.names else 0
         except (OSError, ValueError):
             return 0
 
@@ -115,14 +115,14 @@ def _list(folder: str) -> Bells:
     return bells
 
 
-def _ring(folder: str, bells: Bells) -> int:
+def _ring(bells: Bells) -> int:
     taken = 0
     # A socket of this call: a kept one could, after a fork or a daemon's closing of all descriptors, be somebody else's.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
         ringer.setblocking(False)
         for name in tuple(bells.names):
             try:
-                _with_address(folder, name, lambda address: ringer.sendto(b"!", address))
+                _with_address(bells.folder, name, lambda address: ringer.sendto(b"!", address))
                 taken += 1
             except BlockingIOError:
                 taken += 1  # its queue is full, so it has been rung

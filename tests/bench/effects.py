@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from settled import App, Effect, EffectContract
+from tests.bench.measuring import FIRST_STARTED
 
 Handler = Callable[[dict[str, Any]], object]
 RUNNERS = 4
-FIRST_STARTED = "first-started"  # the moment at which the first measured handler began, beside the ledger
 
 app = App()
 _noted: set[str] = set()

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-FIRST_STARTED = "first-started"
 BELL = "bell"
 _SCHEMA = """
 CREATE TABLE effect(id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, state TEXT NOT NULL, arguments TEXT NOT NULL, output TEXT,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")
+FIRST_STARTED = "first-started"  # the moment at which the first measured handler began, beside the store
 
 
 def an_effect(number: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.bench.measuring import an_effect, each_for, peak_megabytes, rate
+from tests.bench.measuring import FIRST_STARTED, an_effect, each_for, peak_megabytes, rate
 from tests.bench.workloads import PROJECT, stop, wait_until
 
 KINDS = ("settled", "prepared", "unknown")
@@ -115,7 +115,7 @@ def _worker(folder: Path) -> dict[str, float]:
     ledger, done = folder / "settled.db", "SELECT coalesce(sum(count), 0) FROM tally WHERE status = 'confirmed'"
     due = "SELECT count(*) FROM operation WHERE status = 'prepared' AND reason IS NULL AND contract = 'thread' AND due_us < "
     before, waiting = ask(ledger, done), ask(ledger, due + str(time.time_ns() // 1000))
-    first = folder / "first-started"
+    first = folder / FIRST_STARTED
     first.unlink()  # the handlers that filled the ledger left it
     began = time.monotonic()
     command = [sys.executable, "-m", "tests.bench.roles", "settled", "work", str(folder), json.dumps({"kind": "thread", "slots": 32})]

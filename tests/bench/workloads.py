@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.floor import ask
-from tests.bench.measuring import cpu_seconds, peak_megabytes
+from tests.bench.measuring import FIRST_STARTED, cpu_seconds, peak_megabytes
 
 PROJECT = Path(__file__).parents[2]
 Figures = dict[str, float]
@@ -210,7 +210,7 @@ def _consume(stage: Stage, size: Size, kind: str, slots: int, *, delay: float = 
     worker = stage.started[1] if delay else stage.start_worker(kind=kind, slots=slots)
     cpu = cpu_seconds(worker.pid)
     wait_until(lambda: stage.done() - before >= size.effects or worker.poll() is not None, size.limit_seconds, "all outcomes")
-    took = time.monotonic() - int((stage.root / "first-started").read_text()) / 1e9
+    took = time.monotonic() - int((stage.root / FIRST_STARTED).read_text()) / 1e9
     return {"rate": (stage.done() - before) / took, "cpu_ms": 1_000 * (cpu_seconds(worker.pid) - cpu) / size.effects}
 
 
