@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -30,6 +31,26 @@ for _ in sys.stdin:
 """
 
 
+# Dies by SIGKILL once it has rung for its second request, and so before it commits that: the bell is known by then.
+RINGS_AND_DIES = """
+import os, signal, sys, paying
+from settled.doorbell import Bells
+paying.submit({"invoice_id": "INV-1"})
+os.utime(paying.app.ledger.run_directory, (0, 0))  # as if its files had been there for long: only such a listing is kept
+paying.app.shell.ring()
+def die_after_the_ring(frame, event, _):
+    if frame.f_code is not Bells.ring.__code__:
+        return None
+    def at_its_end(frame, event, _):
+        if event == "return":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return at_its_end
+    return at_its_end
+sys.settrace(die_after_the_ring)
+paying.submit({"invoice_id": "INV-2"})
+"""
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     yield from Bench.opened(tmp_path)
@@ -42,6 +63,17 @@ def test_a_request_is_durable_when_submit_returns(bench: Bench) -> None:
     op = bench.app.get(OPERATION_ID)
     assert (op.status, op.outcome, op.attempts) == (Status.PREPARED, None, 0)
     assert bench.types() == ["submitted"]
+
+
+@pytest.mark.promise("P01", part="killed between the ring and the commit, a submission leaves nothing and holds up nobody")
+def test_a_submitter_that_is_killed_after_it_has_rung_has_stored_nothing_and_holds_up_nobody(bench: Bench) -> None:
+    with Child(BELL, bench.app.ledger.run_directory) as listener:
+        assert listener.hear() == "ready"
+        run(RINGS_AND_DIES, database=bench.app.ledger.path, expect=-signal.SIGKILL)
+        assert listener.ask("rung?") == "True"
+    assert bench.submitted() == ["invoice:INV-1:capture"]
+    assert bench.effect(lambda: None).execute(ARGUMENTS).status is Status.CONFIRMED
+    assert verify(bench.app.ledger) == []
 
 
 @pytest.mark.promise("P01")
