@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple
 
 from settled.core.errors import EffectFailedError, ResultUnavailableError, UnresolvedError
 from settled.core.evidence import compose
-from settled.core.history import Attempt, History, Observation, outcome_of_attempt
+from settled.core.history import EMPTY, Attempt, History, Observation, outcome_of_attempt
 from settled.core.masking import NO_MASK, Mask
 from settled.core.moment import at
 from settled.core.paused import NOTHING, Paused
@@ -30,21 +30,33 @@ _NEXT: Final = {
 _VERIFIES: Final = (EventType.PROBE_COMMITTED, EventType.PROBE_ABSENT, EventType.PROBE_PENDING, EventType.PROBE_UNKNOWN)
 
 
-class _Told:
-    """What `evidence` and `attempt_records` are told from when somebody asks for them: most callers want the result alone."""
+class _Read(NamedTuple):
+    """What was read of one operation. Texts are parsed already, so that one that is no JSON is an error of the read itself."""
 
-    __slots__ = ("_from",)
-    _from: tuple[Row, Callable[[], History]]
+    row: Row
+    created: bool
+    history: Callable[[], History] | None
+    output: Any
+    has_output: bool
+    metadata: Mapping[str, Any]
+    reconciling: bool
+    paused: Paused
+    mask: Mask
+    unreadable: str | None
+
+
+class _Told:
+    """What tells each field from what was read, when somebody asks for it: most callers ask for a few of them, or for none."""
+
+    __slots__ = ("_read",)
+    _read: _Read
 
     def __getattr__(self, name: str) -> Any:
-        """Fill in a field that was left empty. Asked by two threads at once, both give the same."""
-        if name not in ("evidence", "attempt_records"):
+        """Fill in a field. Asked by two threads at once, both give the same."""
+        tell = _TELL.get(name)
+        if tell is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        row, history = self._from[0], self._from[1]()
-        if name == "evidence":
-            told = tuple(_evidence(one) for one in history.observations)
-        else:
-            told = tuple(_record(one, row, history) for one in history.attempts)
+        told = tell(self._read)
         object.__setattr__(self, name, told)
         return told
 
@@ -141,13 +153,6 @@ _MESSAGES: Final = {
 }
 
 
-def _fillable(frozen: type[Operation]) -> type[Operation]:
-    """Return a class of the same fields whose instances may become frozen ones: a frozen class guards each field that it sets itself."""
-    named = [(one.name, one.type) for one in fields(frozen)]
-    return make_dataclass("_Filled", named, bases=(_Told,), slots=True, kw_only=True, eq=False, repr=False)
-
-
-_Filled: Final = _fillable(Operation)
 _NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -164,45 +169,57 @@ def snapshot(
     unreadable: str | None = None,
 ) -> Operation:
     """Build the snapshot of a row; `output_text` is the canonical text of the output that it shows, `paused` what is paused."""
-    made: Any = _Filled(
-        operation_id=row.operation_id,
-        contract=row.contract,
-        contract_version=row.contract_version,
-        status=row.status,
-        outcome=outcome_of(row.status, row.open_attempts),
-        in_progress=row.status is Status.DISPATCHED,
-        created=created,
-        attempts=row.attempt,
-        version=row.version,
-        reason=row.reason,
-        next_action=_NEXT[row.status],
-        error=row.error,
-        provider_operation_id=row.provider_operation_id,
-        provider_reference=row.provider_reference,
-        duplicate_suspected=bool(row.duplicate_suspected),
-        fingerprint=row.fingerprint,
-        queue=row.queue,
-        risk=row.risk,
-        priority=row.priority,
-        created_at=at(row.created_us),
-        updated_at=at(row.updated_us),
-        due_at=None if row.due_us is None else at(row.due_us),
-        deadline=None if row.deadline_us is None else at(row.deadline_us),
-        reconciling=reconciling,
-        waits_for=_waits_for(row, paused),
-        output=None if output_text is None else json.loads(output_text),
-        has_output=output_text is not None,
-        unreadable=unreadable,
-        evidence=(),
-        attempt_records=(),
-        metadata=_NO_METADATA if metadata_text is None else _read_only(json.loads(metadata_text)),
-        mask=mask,
-    )
-    if history is not None:
-        del made.evidence, made.attempt_records
-        made._from = (row, history)
-    made.__class__ = Operation
-    return cast(Operation, made)
+    output = None if output_text is None else json.loads(output_text)
+    metadata = _NO_METADATA if metadata_text is None else _read_only(json.loads(metadata_text))
+    made = object.__new__(Operation)
+    read = _Read(row, created, history, output, output_text is not None, metadata, reconciling, paused, mask, unreadable)
+    object.__setattr__(made, "_read", read)
+    return made
+
+
+_TELL: Final[Mapping[str, Callable[[_Read], Any]]] = {
+    "operation_id": lambda read: read.row.operation_id,
+    "contract": lambda read: read.row.contract,
+    "contract_version": lambda read: read.row.contract_version,
+    "status": lambda read: read.row.status,
+    "outcome": lambda read: outcome_of(read.row.status, read.row.open_attempts),
+    "in_progress": lambda read: read.row.status is Status.DISPATCHED,
+    "created": lambda read: read.created,
+    "attempts": lambda read: read.row.attempt,
+    "version": lambda read: read.row.version,
+    "reason": lambda read: read.row.reason,
+    "next_action": lambda read: _NEXT[read.row.status],
+    "error": lambda read: read.row.error,
+    "provider_operation_id": lambda read: read.row.provider_operation_id,
+    "provider_reference": lambda read: read.row.provider_reference,
+    "duplicate_suspected": lambda read: bool(read.row.duplicate_suspected),
+    "fingerprint": lambda read: read.row.fingerprint,
+    "queue": lambda read: read.row.queue,
+    "risk": lambda read: read.row.risk,
+    "priority": lambda read: read.row.priority,
+    "created_at": lambda read: at(read.row.created_us),
+    "updated_at": lambda read: at(read.row.updated_us),
+    "due_at": lambda read: _at(read.row.due_us),
+    "deadline": lambda read: _at(read.row.deadline_us),
+    "reconciling": lambda read: read.reconciling,
+    "waits_for": lambda read: _waits_for(read.row, read.paused),
+    "output": lambda read: read.output,
+    "has_output": lambda read: read.has_output,
+    "unreadable": lambda read: read.unreadable,
+    "evidence": lambda read: tuple(_evidence(one) for one in _history(read).observations),
+    "attempt_records": lambda read: tuple(_record(one, read.row, _history(read)) for one in _history(read).attempts),
+    "metadata": lambda read: read.metadata,
+    "mask": lambda read: read.mask,
+}
+assert tuple(_TELL) == tuple(one.name for one in fields(Operation))
+
+
+def _history(read: _Read) -> History:
+    return EMPTY if read.history is None else read.history()
+
+
+def _at(wall_us: int | None) -> datetime | None:
+    return None if wall_us is None else at(wall_us)
 
 
 def _waits_for(row: Row, paused: Paused) -> str | None:
