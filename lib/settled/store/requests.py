@@ -32,10 +32,12 @@ _FRESH: Final[dict[str, Any]] = {
     "provider_operation_id": None, "duplicate_suspected": 0, "output_part": None, "error": None,
 }  # fmt: skip
 _FRESH_STATE: Final = tuple(_FRESH.get(name) for name in STATE_COLUMNS)
-_DUE_AT, _TERMS_AT, _UPDATED_AT, _CHAIN_AT = (STATE_COLUMNS.index(name) for name in ("due_us", "terms", "updated_us", "chain"))
+_DUE_AT, _TERMS_AT, _UPDATED_AT = (STATE_COLUMNS.index(name) for name in ("due_us", "terms", "updated_us"))
+assert STATE_COLUMNS[_UPDATED_AT:] == ("updated_us", "chain")
+_TO_DUE, _TO_TERMS, _TO_UPDATED = _FRESH_STATE[:_DUE_AT], _FRESH_STATE[_DUE_AT + 1 : _TERMS_AT], _FRESH_STATE[_TERMS_AT + 1 : _UPDATED_AT]
 _GIVEN: Final = tuple(name for name in Row._fields if name not in _FRESH)
 assert _GIVEN[-5:] == ("created_us", "due_us", "terms", "updated_us", "chain")
-_PREPARED: Final = Status.PREPARED.value
+_SUBMITTED, _PREPARED = EventType.SUBMITTED, Status.PREPARED
 
 
 class Request(NamedTuple):
@@ -53,7 +55,7 @@ class Request(NamedTuple):
     fingerprint: str
     provider_key: str | None
     provider_reference: str | None
-    derived: bool
+    derived: int
     priority: int
     deadline_us: int | None
     due_us: int
@@ -115,7 +117,7 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
         statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, [text for one in made for text in one.texts])
         sealing.add([one.stored.row.chain for one in made], at_us)
     for one in made:
-        sealing.count(one.stored.row.contract, _PREPARED, 1)
+        sealing.count(one.stored.row.contract, _PREPARED._value_, 1)
     return stored
 
 
@@ -131,21 +133,16 @@ def conflict(request: Request, stored: Stored) -> OperationConflictError:
 
 
 def _make(row_id: int, request: Request, at_us: int, seal_id: int) -> _Made:
-    happened = Event(EventType.SUBMITTED, Status.PREPARED, 0, at_us, _submission(request))
+    happened = Event(_SUBMITTED, _PREPARED, 0, at_us, _submission(request))
     events, chain = event_rows(row_id, request.operation_id, 0, GENESIS, [happened], seal_id)
-    row = _new_row(row_id, request, at_us, chain)
-    before, after = request[:_FINGERPRINT_AT], request[_FINGERPRINT_AT + 1 : _IDENTITY_ENDS]
-    columns = (row_id, *before, fingerprint_bytes(request.fingerprint), *after, at_us, request.due_us, request.terms, at_us, chain)
+    identity, due_us, terms = request[:_IDENTITY_ENDS], request.due_us, request.terms
+    row = Row._make((row_id, *identity, at_us, *_TO_DUE, due_us, *_TO_TERMS, terms, *_TO_UPDATED, at_us, chain))
+    before, after = identity[:_FINGERPRINT_AT], identity[_FINGERPRINT_AT + 1 :]
+    columns = (row_id, *before, fingerprint_bytes(request.fingerprint), *after, at_us, due_us, terms, at_us, chain)
     texts = [(row_id, ARGUMENTS, request.arguments)]
     if request.metadata is not None:
         texts.append((row_id, METADATA, request.metadata))
     return _Made(Stored(row, True, (happened,)), columns, events[0], texts)
-
-
-def _new_row(row_id: int, request: Request, at_us: int, chain: bytes) -> Row:
-    state: list[Any] = [*_FRESH_STATE]
-    state[_DUE_AT], state[_TERMS_AT], state[_UPDATED_AT], state[_CHAIN_AT] = request.due_us, request.terms, at_us, chain
-    return Row._make((row_id, *request[:_IDENTITY_ENDS], at_us, *state))
 
 
 def _as_it_is(transaction: Transaction, new: Stored, request: Request) -> Stored:
