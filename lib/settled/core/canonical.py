@@ -8,29 +8,32 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, cast
 
 SCHEME: Final = "json1:"
 _SURROGATES: Final = range(0xD800, 0xE000)
 _ALWAYS_RIGHT: Final = frozenset({bool, type(None)})
+_TEXT: Final = frozenset({str})
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 _DIGITS_ASKED_FROM_BITS: Final = 2000  # no interpreter's digit limit is below 640, which is 2126 bits
 
 
-
-def _compact_encoder() -> Callable[[object], str]:
+def _compact_encoder(*, sort_keys: bool) -> Callable[[object], str]:
     """Return what `JSONEncoder(sort_keys, compact, ensure_ascii=False, allow_nan=False).encode` does.
 
     The method makes its encoder in C anew at each call, which takes longer than to encode a small map: here it is made once.
     """
-    plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    plain = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return plain.encode
-    chunks = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    chunks = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", sort_keys, False, False)
     return lambda value: "".join(chunks(value, 0))
 
 
-compact_json: Final = _compact_encoder()
+compact_json: Final = _compact_encoder(sort_keys=True)
+_json_in_order: Final = _compact_encoder(sort_keys=False)
 _SCAN: Final = cast("Callable[[str, int], tuple[Any, int]]", json.JSONDecoder().scan_once)  # type: ignore[attr-defined]
 
 
@@ -52,6 +55,25 @@ def canonical_text(value: object, name: str = "value") -> str:
     """Return the canonical text of strict JSON. Raises TypeError or ValueError naming the path."""
     check_strict_json(value, name)
     return compact_json(value)
+
+
+def canonical_map(value: dict[str, Any], name: str) -> tuple[str, Callable[[], dict[str, Any]]]:
+    """Return the canonical text of a map, and what gives a copy of the map as its text tells it. Raises as `canonical_text` does.
+
+    Most maps hold no other container: their types are told at once, and what else can be wrong with them has no text or no bytes.
+    """
+    own = value.copy()  # what is checked is what is written, whoever changes `value` meanwhile
+    if _TEXT.issuperset(map(type, own)) and _PLAIN.issuperset(map(type, own.values())):
+        ordered = {key: own[key] for key in sorted(own)}
+        try:
+            text = _json_in_order(ordered)  # refuses a number that is not finite or has too many digits
+            text.encode()  # refuses a lone surrogate
+        except ValueError:
+            pass  # what walks through the values says where it is
+        else:
+            return text, ordered.copy
+    text = canonical_text(value, name)
+    return text, partial(parse_canonical, text)
 
 
 def fingerprint(text: str) -> str:

@@ -1,20 +1,21 @@
 """Make a request durable. Nothing is sent here, and nothing is stored that could not be dispatched."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from settled.contract import EffectContract
-from settled.core.canonical import canonical_text, fingerprint, restrict
+from settled.core.canonical import canonical_map, canonical_text, fingerprint, restrict
 from settled.core.evidence import check_caller_map
 from settled.core.fold import Event
+from settled.core.limits import TERM_DEFAULTS as DEFAULT
 from settled.core.limits import Limits
 from settled.core.moment import Moment, utc_us
 from settled.core.row import Row
 from settled.core.terms import seconds_us
 from settled.core.words import EventType, Reason, Status
-from settled.identity import Copies, check_identity, derive
+from settled.identity import check_identity, derive
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
 from settled.store.reads import ARGUMENTS, read_payload
@@ -27,18 +28,26 @@ from settled.tracing import current_traceparent
 class Order(NamedTuple):
     """One checked request: everything derived from the arguments, nothing stored yet."""
 
-    contract: EffectContract | None
+    operation_id: str  # from here to `deadline_us` as in `Request`
     name: str
-    operation_id: str
-    arguments: str
+    contract_version: str | None
+    queue: str
+    risk: str
     fingerprint: str
     provider_key: str | None
     provider_reference: str | None
+    derived: int
     priority: int
-    delay_us: int
     deadline_us: int | None
+    delay_us: int
+    arguments: str
     metadata: str | None
+    contract: EffectContract | None
     needs_approval: bool
+
+
+_SAME_IN_REQUEST: Final = Order._fields.index("deadline_us")
+assert Request._fields[_SAME_IN_REQUEST:] == ("deadline_us", "due_us", "terms", "arguments", "metadata", "plain", "whole", "trace")
 
 
 def check_order(
@@ -56,33 +65,37 @@ def check_order(
     """Check a request at the door. Raises TypeError or ValueError that names the culprit; nothing is stored."""
     if type(arguments) is not dict:
         raise TypeError(f"arguments must be a dict, not {type(arguments).__name__}. Nothing was stored.")
-    text = canonical_text(arguments, "arguments")
+    text, copy = canonical_map(arguments, "arguments")
     if len(text.encode()) > limits.arguments_bytes_max:
         raise ValueError(f"the arguments are longer than {limits.arguments_bytes_max} bytes. Nothing was stored. Pass a reference instead.")
     identity = text
+    derived, version, queue, risk = 0, None, DEFAULT.queue, DEFAULT.risk
     key = reference = None
-    copies = Copies(text)
     if contract is not None:
-        _check_type(contract, text)
-        identity = _identity_text(contract, text)
-        key = derive(contract.key_function, copies, "provider_idempotency_key") if contract.key_function else None
-        if key is None and contract.terms.key_guaranteed:
+        if contract.arguments_type is not None:
+            _check_type(contract, text)
+        if contract.identity_fields is not None:
+            identity = _identity_text(contract, text)
+        if contract.key_function is not None:
+            key = derive(contract.key_function, copy, "provider_idempotency_key")
+        terms = contract.terms
+        derived, version, queue, risk = 1, terms.version, terms.queue, terms.risk
+        if key is None and terms.key_guaranteed:
             raise ValueError(f"the provider idempotency key of {name!r} is None, but the contract guarantees it. Nothing was stored.")
-        reference = derive(contract.reference_function, copies, "provider_reference") if contract.reference_function else None
+        if contract.reference_function is not None:
+            reference = derive(contract.reference_function, copy, "provider_reference")
+    operation_id = _operation_id(contract, copy, operation_id)
+    if type(priority) is not int or abs(priority) > limits.priority_max:
+        most = limits.priority_max
+        raise ValueError(f"priority must be an int from {-most} to {most}, not {priority!r}. Nothing was stored.")
+    delay_us = 0 if delay is None else _delay_us(delay)
+    deadline_us = None if deadline is None else utc_us(deadline, "deadline", "Nothing was stored.")
+    told = None if metadata is None else check_caller_map(metadata, "metadata", limits.metadata_bytes_max)
+    held = contract is not None and contract.approval is not None and _needs_approval(contract, text)
     return Order(
-        contract=contract,
-        name=name,
-        operation_id=_operation_id(contract, copies, operation_id),
-        arguments=text,
-        fingerprint=fingerprint(identity),
-        provider_key=key,
-        provider_reference=reference,
-        priority=_priority(priority, limits),
-        delay_us=_delay_us(delay),
-        deadline_us=_deadline_us(deadline),
-        metadata=check_caller_map(metadata, "metadata", limits.metadata_bytes_max),
-        needs_approval=contract is not None and _needs_approval(contract, text),
-    )
+        operation_id, name, version, queue, risk, fingerprint(identity), key, reference, derived, priority, deadline_us,
+        delay_us, text, told, contract, held,
+    )  # fmt: skip
 
 
 def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order], now: Moment) -> list[Stored]:
@@ -99,28 +112,15 @@ def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order]
 
 
 def _request(shell: Shell, transaction: Transaction, order: Order, now: Moment, trace: str | None) -> Request:
-    contract = order.contract
-    terms = None if contract is None else contract.terms
-    return Request(
-        operation_id=order.operation_id,
-        contract=order.name,
-        contract_version=None if terms is None else terms.version,
-        queue="default" if terms is None else terms.queue,
-        risk="high" if terms is None else terms.risk,
-        fingerprint=order.fingerprint,
-        provider_key=order.provider_key,
-        provider_reference=order.provider_reference,
-        derived=terms is not None,
-        priority=order.priority,
-        deadline_us=deadline_of(shell, order, now),
-        due_us=now.wall_us + order.delay_us,
-        terms=None if terms is None else shell.keep_terms(transaction, terms),
-        arguments=shell.codec.encode(order.arguments),
-        metadata=None if order.metadata is None else shell.codec.encode(order.metadata),
-        plain=(order.arguments, order.metadata),
-        whole=contract is None or contract.identity_fields is None,
-        trace=trace,
-    )
+    contract, encode = order.contract, shell.codec.encode
+    deadline_us = deadline_of(shell, order, now) if order.needs_approval else order.deadline_us
+    due_us = now.wall_us + order.delay_us
+    terms = None if contract is None else shell.keep_terms(transaction, contract.terms)
+    arguments = encode(order.arguments)
+    metadata = None if order.metadata is None else encode(order.metadata)
+    plain = (order.arguments, order.metadata)
+    whole = contract is None or contract.identity_fields is None
+    return Request._make((*order[:_SAME_IN_REQUEST], deadline_us, due_us, terms, arguments, metadata, plain, whole, trace))
 
 
 def _hold_and_attach(shell: Shell, transaction: Transaction, order: Order, row: Row, now: Moment) -> Row:
@@ -168,35 +168,29 @@ def _same_by_name(shell: Shell, transaction: Transaction, order: Order, found: S
     return Stored(row, False) if same else None
 
 
-def _operation_id(contract: EffectContract | None, copies: Copies, given: str | None) -> str:
+def _operation_id(contract: EffectContract | None, copy: Callable[[], dict[str, Any]], given: str | None) -> str:
     if given is not None:
         return check_identity(given, "operation_id")
     function = None if contract is None else contract.operation_id_function
     if function is None:
         raise ValueError("operation_id is missing: the contract derives none here, so it must be given. Nothing was stored.")
-    derived = derive(function, copies, "operation_id")
+    derived = derive(function, copy, "operation_id")
     if derived is None:
         raise ValueError("operation_id must be a str, not NoneType. Nothing was stored.")
     return derived
 
 
 def _identity_text(contract: EffectContract, text: str) -> str:
-    if contract.identity_fields is None:
-        return text
     return canonical_text(restrict(json.loads(text), contract.identity_fields), "arguments")
 
 
 def _check_type(contract: EffectContract, text: str) -> None:
-    if contract.arguments_type is None:
-        return
     from settled.arguments import check_arguments  # pydantic is slow to import, and most contracts declare no type
 
     check_arguments(contract.arguments_type, text)
 
 
 def _needs_approval(contract: EffectContract, text: str) -> bool:
-    if contract.approval is None:
-        return False
     if contract.approval == "required":
         return True
     answer = contract.approval(json.loads(text))
@@ -205,21 +199,8 @@ def _needs_approval(contract: EffectContract, text: str) -> bool:
     return answer
 
 
-def _priority(value: object, limits: Limits) -> int:
-    if type(value) is not int or abs(value) > limits.priority_max:
-        most = limits.priority_max
-        raise ValueError(f"priority must be an int from {-most} to {most}, not {value!r}. Nothing was stored.")
-    return value
-
-
 def _delay_us(value: object) -> int:
-    if value is None:
-        return 0
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if type(seconds) not in (int, float) or not 0 <= seconds < 1e9:  # type: ignore[operator]
         raise ValueError(f"delay must be seconds from 0 on, or a timedelta, not {value!r}. Nothing was stored.")
     return seconds_us(seconds)  # type: ignore[arg-type]
-
-
-def _deadline_us(value: object) -> int | None:
-    return None if value is None else utc_us(value, "deadline", "Nothing was stored.")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from settled.core.canonical import canonical_text, check_strict_json, fingerprint, parse_strict_json, restrict
+from settled.core.canonical import canonical_map, canonical_text, check_strict_json, fingerprint, parse_strict_json, restrict
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
@@ -152,6 +152,68 @@ def test_the_order_of_keys_changes_nothing(value: dict[str, Any], random: Any) -
     shuffled = list(value.items())
     random.shuffle(shuffled)
     assert canonical_text(dict(shuffled)) == canonical_text(value)
+
+
+ODD_TEXTS = st.text(max_size=4) | st.text(st.characters(categories=["Cs"]), min_size=1, max_size=2)
+WRONG = WRONG_TYPES | WRONG_VALUES | {"long and negative": -(10**5000), "as long as can be": 10**4299, "longer than a look": 10**700}
+ODD_LEAVES = LEAVES | ODD_TEXTS | st.sampled_from(sorted(WRONG)).map(lambda name: WRONG[name])  # by name: some have no text
+ODD_KEYS = ODD_TEXTS | st.sampled_from([1, True, None, 1.5, Name("x"), Level.HIGH, (1, 2)])
+ODD_VALUES = st.recursive(ODD_LEAVES, lambda one: st.lists(one, max_size=3) | st.dictionaries(ODD_KEYS, one, max_size=3), max_leaves=6)
+
+
+def slowly(value: Any) -> Any:
+    """Return what a look at each value by itself, one encoder and one parser make of a map: the text, and the map in its text's order."""
+    check_strict_json(value, "arguments")
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text, list(map(told_apart, json.loads(text).items()))
+
+
+def at_once(value: Any) -> Any:
+    text, copy = canonical_map(value, "arguments")
+    return text, list(map(told_apart, copy().items()))
+
+
+def verdict(of: Any, value: Any) -> Any:
+    try:
+        return of(value)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.promise("P08", "D19", "P07", "D20")
+@settings(max_examples=500)
+@given(st.dictionaries(ODD_TEXTS, ODD_LEAVES, max_size=3) | st.dictionaries(ODD_KEYS, ODD_VALUES, max_size=3))
+def test_a_map_has_the_text_the_copies_and_the_refusals_that_a_look_at_each_value_gives(value: dict[Any, Any]) -> None:
+    assert verdict(at_once, value) == verdict(slowly, value)
+
+
+@pytest.mark.promise("P08", "D19")
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_a_map_of_plain_values_is_refused_as_a_look_at_each_value_refuses_it(wrong: Any) -> None:
+    for value in [{"a": 1, "b": wrong}, wrong]:
+        if type(value) is dict:
+            assert verdict(at_once, value) == verdict(slowly, value)
+
+
+@pytest.mark.promise("P08", "D19")
+def test_a_map_that_holds_itself_is_refused_by_its_path() -> None:
+    cycle: dict[str, Any] = {"a": 1}
+    cycle["b"] = {"c": cycle}
+    assert verdict(at_once, cycle) == (ValueError, "arguments.b.c contains itself")
+
+
+@pytest.mark.promise("P07", "D20")
+@pytest.mark.parametrize("value", [{"b": 1, "a": "x"}, {"b": [1], "a": {"c": 2}}], ids=["flat", "nested"])
+def test_a_copy_of_a_map_is_nobody_elses(value: dict[str, Any]) -> None:
+    text, copy = canonical_map(value, "arguments")
+    changed = copy()
+    changed["a"] = changed["new"] = 3
+    value["a"] = "changed since"
+    assert list(copy()) == ["a", "b"]
+    assert canonical_text(copy()) == text
+    if text.startswith('{"a":{'):
+        copy()["a"]["c"] = 4
+        assert canonical_text(copy()) == text
 
 
 REFUSED_TEXTS = {
