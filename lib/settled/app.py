@@ -531,18 +531,22 @@ class App:
     def _store(self, orders: Sequence[Order]) -> builtins.list[Operation]:
         shell = self.shell
         now = self._clock.now()
-        bells = shell.known_bells()
+        bells, rung = shell.known_bells(), None
 
         def store_all(transaction: Transaction) -> builtins.list[Stored]:
+            nonlocal rung
             stored = steps.submit.store_orders(shell, transaction, orders, now)
             if bells is not None and any(one.created for one in stored):
                 transaction.before_commit.add(bells.ring)  # who wakes up queues behind this commit, and has the work when it is done
+                rung = bells
             return stored
 
-        stored = shell.ledger.together.write(store_all)
+        stored = shell.ledger.together.write(store_all, post=lambda: steps.submit.posted(shell, orders, now))
         if any(one.created for one in stored):
-            shell.ring(bells)  # those that have been hung since
-        for one in stored:
+            shell.ring(rung)  # those that have been hung since, and all where another process has stored it
+        for order, one in zip(orders, stored, strict=True):
+            if order.contract is not None and one.created:
+                shell.note_durable(order.contract.terms, one.row.terms or 0)
             if one.row.status is Status.DISPATCHED:
                 self._recovered(one.row.operation_id)  # a dead caller's row needs no worker
         return [steps.show.after_submit(shell, one) for one in stored]

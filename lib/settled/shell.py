@@ -41,6 +41,7 @@ class Shell:
     overrides: dict[str, dict[str, float | int]] = field(default_factory=dict)
     _stored: dict[int, Terms] = field(default_factory=dict)
     _kept: dict[str, tuple[Terms, int]] = field(default_factory=dict)
+    _durable: dict[str, tuple[Terms, int]] = field(default_factory=dict)
     _overridden: dict[str, tuple[Terms, dict[str, float | int], Terms]] = field(default_factory=dict)
 
     def known_bells(self) -> Bells | None:
@@ -80,6 +81,16 @@ class Shell:
         terms_id = keep_terms(transaction, terms.to_text())
         self._kept[terms.name], self._stored[terms_id] = (terms, terms_id), terms
         return terms_id
+
+    def durable_terms(self, terms: Terms) -> int | None:
+        """Return the id of the stored snapshot of `terms` where it is known that it was committed."""
+        known = self._durable.get(terms.name)
+        return known[1] if known is not None and known[0] is terms else None
+
+    def note_durable(self, terms: Terms, terms_id: int) -> None:
+        """Know that the snapshot of `terms` was committed."""
+        if self.durable_terms(terms) is None:
+            self._durable[terms.name] = (terms, terms_id)
 
     def forget_uncommitted(self) -> None:
         """Forget cached ids, of which some may never be committed. A decision of another thread keeps the terms that it was given."""

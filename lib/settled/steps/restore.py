@@ -53,7 +53,7 @@ def restore(shell: Shell, backup: Path, reason: str, *, stamp: str, progress: Pr
 def _mark(shell: Shell, building: Path, backup: Path, reason: str, person: Person) -> int:
     """Mark what is unsettled, before anybody can open the file by the ledger's name."""
     ledger = Ledger(str(building), limits=shell.limits, monotonic_us=shell.clock.monotonic_us)
-    there = replace(shell, ledger=ledger, contracts={}, _stored={}, _kept={})
+    there = replace(shell, ledger=ledger, contracts={}, _stored={}, _kept={}, _durable={})
     marked = after_id = 0
     try:
         with _recorders(shell.ledger.run_directory) as recorders, ledger.write() as transaction:

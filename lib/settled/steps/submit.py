@@ -18,6 +18,7 @@ from settled.core.words import EventType, Reason, Status
 from settled.identity import check_identity, derive
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
+from settled.store.posting import Post
 from settled.store.reads import ARGUMENTS, read_payload
 from settled.store.requests import Request, Stored, conflict, store_requests
 from settled.store.transaction import Transaction
@@ -101,7 +102,7 @@ def check_order(
 def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order], now: Moment) -> list[Stored]:
     """Insert or return each order. Raises OperationConflictError with its index; the caller rolls back."""
     trace = current_traceparent()
-    requests = [_request(shell, transaction, order, now, trace) for order in orders]
+    requests = [_request(shell, order, now, trace, _keep_terms(shell, transaction, order)) for order in orders]
     stored = store_requests(transaction, requests, now.wall_us)
     for index, one in enumerate(stored):
         if one.differs is not None:
@@ -111,16 +112,38 @@ def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order]
     return stored
 
 
-def _request(shell: Shell, transaction: Transaction, order: Order, now: Moment, trace: str | None) -> Request:
+def posted(shell: Shell, orders: Sequence[Order], now: Moment) -> Post | None:
+    """Return the orders as another process could store them; None unless all of it is plain: known terms, no hold, no evidence to attach.
+
+    A text that is encrypted for the ledger may not lie on the board, and terms are known once they are committed.
+    """
+    requests = []
+    trace = current_traceparent()
+    for order in orders:
+        contract = order.contract
+        terms_id = None if contract is None else shell.durable_terms(contract.terms)
+        if terms_id is None or order.needs_approval or order.provider_reference is not None:
+            return None
+        request = _request(shell, order, now, trace, terms_id)
+        if request.plain != (request.arguments, request.metadata):
+            return None
+        requests.append(request._replace(plain=None))
+    return Post(requests, now.wall_us) if requests else None
+
+
+def _keep_terms(shell: Shell, transaction: Transaction, order: Order) -> int | None:
+    return None if order.contract is None else shell.keep_terms(transaction, order.contract.terms)
+
+
+def _request(shell: Shell, order: Order, now: Moment, trace: str | None, terms_id: int | None) -> Request:
     contract, encode = order.contract, shell.codec.encode
     deadline_us = deadline_of(shell, order, now) if order.needs_approval else order.deadline_us
     due_us = now.wall_us + order.delay_us
-    terms = None if contract is None else shell.keep_terms(transaction, contract.terms)
     arguments = encode(order.arguments)
     metadata = None if order.metadata is None else encode(order.metadata)
     plain = (order.arguments, order.metadata)
     whole = contract is None or contract.identity_fields is None
-    return Request._make((*order[:_SAME_IN_REQUEST], deadline_us, due_us, terms, arguments, metadata, plain, whole, trace))
+    return Request._make((*order[:_SAME_IN_REQUEST], deadline_us, due_us, terms_id, arguments, metadata, plain, whole, trace))
 
 
 def _hold_and_attach(shell: Shell, transaction: Transaction, order: Order, row: Row, now: Moment) -> Row:

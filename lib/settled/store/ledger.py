@@ -18,8 +18,10 @@ from settled.core.errors import ConfigurationError, SettledError
 from settled.core.limits import DEFAULTS, Limits
 from settled.core.too_many import UnknownLimit
 from settled.store.binding import binding_differs
+from settled.store.board import Board
 from settled.store.engine import abandon, check_library, check_place, check_readable, ledger_path, make_engine, refuse_affected_wal
 from settled.store.failures import translate
+from settled.store.posting import VERSION
 from settled.store.prepared import Statements
 from settled.store.revisions import check_revision
 from settled.store.scope import Connections, Scope
@@ -36,12 +38,12 @@ class Ledger:
         self.path: Path = ledger_path(database)
         self.limits = limits
         self.unknown_limits: Mapping[str, UnknownLimit] = NO_LIMITS
-        self._monotonic_us = monotonic_us
         self._lock = threading.Lock()
         self._engine: sa.Engine | None = None
         self.run_directory = self.path.with_name(self.path.name + ".run")  # locks, recorders and doorbells live there
+        self.turnstile = Turnstile(self.run_directory / "turn", monotonic_us=monotonic_us, timeout_seconds=limits.busy_timeout_seconds)
+        self.board = Board(self.run_directory / f"board.{VERSION}")
         self.statements: Statements
-        self.turnstile: Turnstile
         self.connections: Connections
         self._pid = 0
         self._meta: dict[str, str] = {}
@@ -83,6 +85,7 @@ class Ledger:
         with self._lock:
             if self._engine is not None and self._pid == os.getpid():
                 self.connections.close()
+                self.board.close()
                 self._engine.dispose()
             self._engine = None
 
@@ -144,9 +147,6 @@ class Ledger:
         check_library(self._meta.get("journal_mode", "delete"), self.path)
         self.statements = Statements(engine.dialect)
         self.connections = Connections(engine)
-        self.turnstile = Turnstile(
-            self.run_directory / "turn", monotonic_us=self._monotonic_us, timeout_seconds=self.limits.busy_timeout_seconds
-        )
         self._engine, self._pid = engine, os.getpid()
 
 
@@ -171,6 +171,7 @@ def _after_fork() -> None:
     for ledger in list(_forked):
         ledger._lock = threading.Lock()
         ledger.together = Together(ledger)
+        ledger.board.close()
         ledger._abandon()
 
 

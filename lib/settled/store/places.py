@@ -5,6 +5,8 @@ Promise: only what is made here is changed. A folder that exists is used as it i
 
 import os
 import stat
+import struct
+import sys
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -79,6 +81,26 @@ def make_run_directory(ledger: Path, access: Access | None) -> Path:
     if not folder.is_dir():
         _make_folder(folder, access)
     return folder
+
+
+def open_shared(path: Path) -> int:
+    """Open a file of the run directory for all who use the ledger, made where it is missing; raise OSError where that fails."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(path, flags)
+    group = stat.S_ISGID | stat.S_IWGRP
+    if path.parent.stat().st_mode & group == group:  # a group's ledger: its members use it too
+        os.fchmod(fd, 0o660)
+    return fd
+
+
+def range_lock(kind: int, start: int) -> bytes:
+    """Return the C struct flock for one byte from `start`; an OFD lock belongs to the open file, not to the process."""
+    if sys.platform == "darwin":
+        return struct.pack("@qqihh", start, 1, 0, kind, os.SEEK_SET)
+    return struct.pack("@hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
 
 
 def own(target: int | Path, shown: Path, access: Access, mode: int) -> None:

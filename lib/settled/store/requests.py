@@ -121,6 +121,11 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
     return stored
 
 
+def stored_by_another(requests: Sequence[Request], first: int, at_us: int) -> list[Stored]:
+    """Return what `store_requests` gave in another process, where it stored each of these, the first under the key `first`."""
+    return [_make(row_id, request, at_us, seal_id=0).stored for row_id, request in enumerate(requests, first)]
+
+
 def conflict(request: Request, stored: Stored) -> OperationConflictError:
     """Return the error that says in what a request differs from the row under its ID."""
     assert stored.differs is not None

@@ -6,13 +6,17 @@ after the commit. Nobody is waited for: who comes while one commit is under way 
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from settled.core.errors import LedgerUnavailableError
+from settled.store.board import Board, Pinned
 from settled.store.failures import translate
+from settled.store.posting import Post, store_posts
 from settled.store.transaction import Transaction
+from settled.store.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from settled.store.ledger import Ledger
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PIECES_MAX: Final = 64
 _UNSET: Final = object()
+_INTERRUPTED: Final = "the thread that was to commit this write was interrupted"
 
 
 def _nothing() -> None:
@@ -29,10 +34,12 @@ def _nothing() -> None:
 class _Piece:
     """One thread's work. Its lock is let go when the work is over, or when its thread is to lead."""
 
-    __slots__ = ("called", "error", "refused", "result", "undone", "work")
+    __slots__ = ("called", "error", "post", "refused", "result", "undone", "work")
 
-    def __init__(self, work: Callable[[Transaction], Any], undone: Callable[[], None]) -> None:
-        self.work, self.undone = work, undone
+    def __init__(
+        self, work: Callable[[Transaction], Any], undone: Callable[[], None] = _nothing, post: Callable[[], Post | None] = _nothing
+    ) -> None:
+        self.work, self.undone, self.post = work, undone, post
         self.result: Any = _UNSET
         self.error: BaseException | None = None
         self.refused: Exception | None = None  # told once the others are committed: it may be about what one of them stored
@@ -49,6 +56,35 @@ class _Piece:
             undone()
 
 
+class _Posted:
+    """What other processes have posted, taken along by who has the turn. They are answered after the commit, while nobody else has it."""
+
+    __slots__ = ("_board", "_taken", "_turnstile", "answers")
+
+    def __init__(self, turnstile: Turnstile, board: Board) -> None:
+        self._turnstile, self._board = turnstile, board
+        self._taken: list[Pinned] = []
+        self.answers: list[bytes] = []
+
+    def look(self) -> list[bytes]:
+        """Return the texts that wait; to be called in the transaction that is to store them."""
+        if self._turnstile.is_ours:
+            self._taken = self._board.waiting()
+        return [one.text for one in self._taken]
+
+    def __enter__(self) -> Self:
+        self._turnstile.enter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                for one, answer in zip(self._taken, self.answers, strict=True):
+                    self._board.answer(one, answer)
+        finally:
+            self._turnstile.__exit__()
+
+
 class Together:
     """The writing threads of one process on one ledger."""
 
@@ -59,14 +95,20 @@ class Together:
         self._leader: _Piece | None = None
         self._inside: set[int] = set()  # threads that write here
 
-    def write(self, work: Callable[[Transaction], T], undone: Callable[[], None] = _nothing) -> T:
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        undone: Callable[[], None] = _nothing,
+        post: Callable[[], Post | None] = _nothing,
+    ) -> T:
         """Run `work` in a transaction, perhaps on another thread; return what it gave once that is committed.
 
         Raises what `work` raised, and LedgerUnavailableError where the store cannot be written. `undone` is called, before any other
-        work goes on, where nothing of this one is recorded.
+        work goes on, where nothing of this one is recorded. What `post` returns may be stored by another process instead of `work`,
+        and what was stored is returned then.
         """
         me = threading.get_ident()
-        piece = _Piece(work, undone)
+        piece = _Piece(work, undone, post)
         if me in self._inside:  # a signal handler or a finalizer, in the midst of a write of its own thread: it would wait for itself
             alone: T = self._write_alone(piece)
             return alone
@@ -137,11 +179,15 @@ class Together:
         interrupt: BaseException | None = None
         try:
             self._gather(pieces)
-            with self._ledger.write() as transaction:
-                alone = len(pieces) == 1
-                results += [piece.work(transaction) if alone else self._apart(transaction, piece) for piece in pieces]
+            self._ledger.engine()
+            if len(pieces) == 1 and pieces[0].post is not _nothing:
+                result, interrupt = self._commit_or_post(pieces[0])
+                results.append(result)
+            else:
+                results += self._commit(pieces)
         except BaseException as error:  # noqa: BLE001 - told to everyone whom it concerns
             failed = error
+            self._ledger.turnstile.leave_whole()
         if not pieces:
             return failed
         while True:  # an interrupt of this thread must leave nobody waiting, and changes nothing of what was committed
@@ -150,6 +196,78 @@ class Together:
                 return interrupt
             except BaseException as error:  # noqa: BLE001
                 interrupt = interrupt or error
+
+    def _commit(self, pieces: Sequence[_Piece]) -> list[Any]:
+        """Write all of these, and what other processes wait to have written; return the results, once they are committed."""
+        alone = len(pieces) == 1
+        with self._posted_by_others() as posted, self._ledger.write() as transaction:
+            results = [piece.work(transaction) if alone else self._apart(transaction, piece) for piece in pieces]
+            posted.answers = self._take_along(transaction, posted.look())
+        return results
+
+    def _commit_posted(self, piece: _Piece, post: Post, own: bytes) -> Any:
+        """Write a lone piece whose post nobody took, by the same statements as what other processes wait to have written."""
+        with self._posted_by_others() as posted, self._ledger.write() as transaction:
+            answer, *posted.answers = self._take_along(transaction, [own, *posted.look()])
+            return post.accept(answer) if answer else piece.work(transaction)
+
+    def _posted_by_others(self) -> "_Posted":
+        return _Posted(self._ledger.turnstile, self._ledger.board)
+
+    def _take_along(self, transaction: Transaction, texts: Sequence[bytes]) -> list[bytes]:
+        """Store what was posted; return an answer for each, empty where it is left to its owner."""
+        if not texts:
+            return []
+        piece = _Piece(partial(store_posts, texts=texts))
+        answers: list[bytes] = self._apart(transaction, piece)
+        if piece.refused is None:
+            return answers
+        return [b""] if len(texts) == 1 else [self._take_along(transaction, [one])[0] for one in texts]
+
+    def _commit_or_post(self, piece: _Piece) -> tuple[Any, BaseException | None]:
+        """Write a lone piece; where another process has the turn, post it, so that who has the turn may write it too."""
+        turnstile, board = self._ledger.turnstile, self._ledger.board
+        if turnstile.enter_at_once():
+            try:
+                return self._commit([piece])[0], None
+            finally:
+                turnstile.__exit__()
+        post = piece.post()
+        text = b"" if post is None else post.text()
+        if post is None or not board.has_room_for(text):
+            return self._commit([piece])[0], None
+        answer, interrupt = self._wait_with_post(text)
+        try:
+            if answer:
+                return post.accept(answer), interrupt
+            if interrupt is not None:
+                raise interrupt
+            return self._commit_posted(piece, post, text), None
+        except LedgerUnavailableError as error:
+            if turnstile.is_ours:
+                raise
+            raise _not_known("the process that was to commit this write with its own does not go on") from error
+        finally:
+            turnstile.__exit__()
+
+    def _wait_with_post(self, text: bytes) -> tuple[bytes, BaseException | None]:
+        """Pin a text and wait until it is answered, or the turn is ours; return the answer, if there is one.
+
+        An interrupt is told once it is known what became of the text: somebody may have it in hand.
+        """
+        turnstile, board = self._ledger.turnstile, self._ledger.board
+        interrupt: BaseException | None = None
+        try:
+            board.pin(text)
+            while True:
+                try:
+                    turnstile.enter(board.is_answered)
+                    break
+                except KeyboardInterrupt as error:
+                    interrupt = interrupt or error
+        finally:
+            answer = board.take_down()
+        return answer, interrupt
 
     def _gather(self, pieces: list[_Piece]) -> None:
         with self._guard:
@@ -167,7 +285,7 @@ class Together:
             else:
                 piece.take_back()
                 alike = number == 0 or isinstance(failed, Exception)
-                piece.error = piece.refused if failed is None else failed if alike else _not_known()
+                piece.error = piece.refused if failed is None else failed if alike else _not_known(_INTERRUPTED)
             _call(piece)
         with self._guard:
             if self._waiting and self._waiting[0].is_over:  # an interrupt came while it was taken out
@@ -205,7 +323,5 @@ def _call(piece: _Piece) -> None:
             piece.called.release()
 
 
-def _not_known() -> LedgerUnavailableError:
-    return LedgerUnavailableError(
-        "the thread that was to commit this write was interrupted: it is not known whether it was stored. Look before you try again."
-    )
+def _not_known(why: str) -> LedgerUnavailableError:
+    return LedgerUnavailableError(f"{why}: it is not known whether it was stored. Look before you try again.")

@@ -10,7 +10,6 @@ just left "turn" finds "next" taken and cannot overtake.
 
 import fcntl
 import os
-import stat
 import struct
 import threading
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from settled.core.limits import DEFAULTS
+from settled.store.places import open_shared
 
 # Pauses between two looks at a gate, in seconds: at first, and once one has waited. Only one waits at "turn", so it looks often
 # and slows down when the holder is slow; many may wait at "next", where looking more often serves the patient before the new.
@@ -29,6 +29,10 @@ _PAUSES_NEXT: Final = (0.0003, 0.0001)
 _TURN_SLOW_AFTER_US: Final = 50_000
 _NEXT_OLD_AFTER_US: Final = 2_000
 _STAMP: Final = struct.Struct("=II")
+
+
+def _not_served() -> bool:
+    return False
 
 
 class Turnstile:
@@ -50,9 +54,19 @@ class Turnstile:
         self._line = _Line()
         self._owner: int | None = None
         self._depth = 0
+        self._has_turn = False
         _turnstiles.add(self)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this thread has the turn, and nobody else: not where it went on without."""
+        return self._has_turn and self._owner == threading.get_ident()
+
     def __enter__(self) -> None:
+        self.enter()
+
+    def enter(self, served: Callable[[], bool] = _not_served) -> None:
+        """Wait for the turn, or until `served`. Either way it is left once: what `is_ours` says is how it ended."""
         me = threading.get_ident()
         if self._owner == me:
             self._depth += 1
@@ -63,10 +77,26 @@ class Turnstile:
             return
         self._owner, self._depth = me, 1
         try:
-            self.missed += not self._pass(until_us)
+            self._has_turn = self._pass(until_us, served)
+            self.missed += not (self._has_turn or served())
         except BaseException:  # an interrupt while waiting
             self.__exit__()
             raise
+
+    def enter_at_once(self) -> bool:
+        """Take the turn where nobody has it or waits for it; return whether that was so. Only then it is to be left."""
+        if not self._line.acquire_at_once():
+            return False
+        self._owner, self._depth = threading.get_ident(), 1
+        try:
+            self._has_turn = self._pass_at_once()
+        except BaseException:
+            self.__exit__()
+            raise
+        if not self._has_turn:
+            self.__exit__()
+            return False
+        return True
 
     def __exit__(self, *_: object) -> None:
         if self._owner != threading.get_ident():
@@ -74,20 +104,34 @@ class Turnstile:
         self._depth -= 1
         if self._depth:
             return
-        self._owner = None
+        self._owner, self._has_turn = None, False
         self._turn.leave()  # also where it was not had: an interrupt may have come between the lock and our knowing of it
         self._line.release()
+
+    def leave_whole(self) -> None:
+        """Leave it however often this thread has entered: an interrupt may have come while it was left."""
+        if self._owner == threading.get_ident():
+            self._depth = 1
+            self.__exit__()
 
     def close(self) -> None:
         """Close the files. A later turn opens them again."""
         self._next.close()
         self._turn.close()
 
-    def _pass(self, until_us: int) -> bool:
+    def _pass(self, until_us: int, served: Callable[[], bool]) -> bool:
         """Go through both gates, one after the other; return whether the turn is ours."""
         try:
-            self._next.enter(until_us)  # where even this one is stuck, there is no order, but still one at a time
-            return self._turn.enter(until_us)
+            self._next.enter(until_us, served)  # where even this one is stuck, there is no order, but still one at a time
+            return not served() and self._turn.enter(until_us, served)
+        except OSError:
+            return False
+        finally:
+            self._next.leave()
+
+    def _pass_at_once(self) -> bool:
+        try:
+            return self._next.enter(0, _not_served) and self._turn.enter(0, _not_served)
         except OSError:
             return False
         finally:
@@ -97,7 +141,7 @@ class Turnstile:
         """Forget what the parent holds: a child that kept its descriptors would keep its locks beyond its death."""
         self.close()
         self._line = _Line()
-        self._owner, self._depth = None, 0
+        self._owner, self._depth, self._has_turn = None, 0, False
 
 
 class _Line:
@@ -107,6 +151,13 @@ class _Line:
         self._guard = threading.Lock()
         self._taken = False
         self._waiting: deque[threading.Lock] = deque()
+
+    def acquire_at_once(self) -> bool:
+        """Take it where nobody has it; return whether that was so."""
+        with self._guard:
+            is_free = not self._taken
+            self._taken = True
+        return is_free
 
     def acquire(self, timeout_seconds: float) -> bool:
         with self._guard:
@@ -150,15 +201,20 @@ class _Gate:
         self._count = 0
         self._stuck: bytes | None = None
 
-    def enter(self, until_us: int) -> bool:
-        """Take the lock, waiting until `until_us`; return False without a wait while the holder of a failed wait is still there."""
-        fd = self._fd if self._fd is not None else self._open()
+    def enter(self, until_us: int, served: Callable[[], bool]) -> bool:
+        """Take the lock, waiting until `until_us` (0: not at all) or `served`; return False without a wait while the holder of a failed
+        wait is still there."""
+        if self._fd is None:
+            self._fd = open_shared(self._path)
+        fd = self._fd
         if not _try(fd):
             seen = os.pread(fd, _STAMP.size, 0)
             if seen == self._stuck:
                 return False
-            if not self._wait(fd, until_us):
-                self._stuck = seen if os.pread(fd, _STAMP.size, 0) == seen else None
+            if until_us == 0:
+                return False
+            if not self._wait(fd, until_us, served):
+                self._stuck = seen if not served() and os.pread(fd, _STAMP.size, 0) == seen else None
                 return False
         self._stuck = None
         self._count = (self._count + 1) & 0xFFFF_FFFF
@@ -177,28 +233,17 @@ class _Gate:
     def __del__(self) -> None:
         self.close()
 
-    def _wait(self, fd: int, until_us: int) -> bool:
+    def _wait(self, fd: int, until_us: int, served: Callable[[], bool]) -> bool:
         second_at_us = self._monotonic_us() + self._second_after_us
         while True:
             now_us = self._monotonic_us()
             if now_us >= until_us:
                 return False
             time.sleep(self._pauses[now_us >= second_at_us])
+            if served():
+                return False
             if _try(fd):
                 return True
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            fd = os.open(self._path, flags)
-        else:
-            group = stat.S_ISGID | stat.S_IWGRP
-            if self._path.parent.stat().st_mode & group == group:  # a group's ledger: its members queue too
-                os.fchmod(fd, 0o660)
-        self._fd = fd
-        return fd
 
 
 def _try(fd: int) -> bool:

@@ -1,0 +1,177 @@
+"""The board on which processes that wait for their turn pin what they would store: a courtesy, never a truth."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from settled.store.board import PLACES, TEXT_BYTES_MAX, Board
+from tests.lib.children import Child
+
+
+def pin(board: Board, text: bytes) -> bool:
+    """Pin a text where there is room for it."""
+    there_is_room = board.has_room_for(text)
+    if there_is_room:
+        board.pin(text)
+    return there_is_room
+
+
+Make = Callable[[], Board]
+PINNING = """
+import sys
+from pathlib import Path
+from settled.store.board import Board
+board = Board(Path(sys.argv[1]))
+room = board.has_room_for(b"of the child")
+board.pin(b"of the child")
+print(room)
+input()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "board"
+
+
+@pytest.fixture
+def board(path: Path) -> Iterator[Make]:
+    """Make boards on one file, as different processes have it; all are closed in the end."""
+    with ExitStack() as made:
+
+        def make() -> Board:
+            one = Board(path)
+            made.callback(one.close)
+            return one
+
+        yield make
+
+
+def test_what_one_pins_the_others_see_and_one_of_them_answers(board: Make) -> None:
+    mine, other, third = board(), board(), board()
+    assert pin(mine, b"please")
+    assert mine.waiting() == []
+    (seen,) = other.waiting()
+    assert seen.text == b"please" and third.waiting() == [seen]
+    assert not mine.is_answered()
+    other.answer(seen, b"done")
+    assert mine.is_answered() and third.waiting() == []
+    assert mine.take_down() == b"done"
+    assert pin(mine, b"again") and [one.text for one in other.waiting()] == [b"again"]
+
+
+def test_what_is_taken_down_is_gone_from_the_file(board: Make, path: Path) -> None:
+    mine, other = board(), board()
+    assert pin(mine, b"4111 1111 1111 1111")
+    assert b"4111" in path.read_bytes()
+    assert mine.take_down() == b""
+    assert other.waiting() == []
+    assert b"4111" not in path.read_bytes()
+
+
+def test_an_answer_that_comes_late_is_none_to_what_is_pinned_next(board: Make) -> None:
+    mine, other = board(), board()
+    assert pin(mine, b"first")
+    (first,) = other.waiting()
+    mine.take_down()
+    assert pin(mine, b"second")
+    other.answer(first, b"of the first")
+    assert not mine.is_answered()
+    assert [one.text for one in other.waiting()] == [b"second"]
+
+
+def test_a_torn_text_is_passed_over_and_a_torn_answer_is_none(board: Make, path: Path) -> None:
+    mine, other = board(), board()
+    assert pin(mine, b"please")
+    (seen,) = other.waiting()
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"please"))
+        file.write(b"P")
+    assert other.waiting() == []
+    other.answer(seen, b"stored here")
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(b"stored here"))
+        file.write(b"S")
+    assert mine.is_answered() and mine.take_down() == b""
+
+
+def test_a_text_that_is_too_long_is_not_pinned(board: Make) -> None:
+    mine, other = board(), board()
+    assert not pin(mine, b"x" * (TEXT_BYTES_MAX + 1)) and other.waiting() == []
+    assert pin(mine, b"x" * TEXT_BYTES_MAX) and len(other.waiting()[0].text) == TEXT_BYTES_MAX
+    other.answer(other.waiting()[0], b"y" * 200)
+    assert mine.take_down() == b"y" * 200
+
+
+def test_who_finds_no_place_goes_without(board: Make) -> None:
+    boards = [board() for _ in range(PLACES + 1)]
+    assert [pin(one, b"%d" % number) for number, one in enumerate(boards)] == [True] * PLACES + [False]
+    assert len(boards[-1].waiting()) == PLACES
+    boards[3].close()
+    assert pin(boards[-1], b"late")
+    assert sorted(one.text for one in boards[0].waiting())[-1] == b"late"
+
+
+def test_what_a_killed_process_left_is_not_taken_and_its_place_is_cleared_for_the_next(board: Make, path: Path) -> None:
+    other = board()
+    with Child(PINNING, path) as child:
+        assert child.hear() == "True"
+        assert [one.text for one in other.waiting()] == [b"of the child"]
+        child.kill()
+    assert other.waiting() == []
+    assert b"of the child" in path.read_bytes()
+    assert pin(other, b"mine")
+    assert b"of the child" not in path.read_bytes()
+    assert [one.text for one in board().waiting()] == [b"mine"]
+
+
+def test_a_fork_leaves_its_parent_the_place(board: Make) -> None:
+    mine, other = board(), board()
+    assert pin(mine, b"of the parent")
+    child = os.fork()
+    if child == 0:
+        mine.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert [one.text for one in other.waiting()] == [b"of the parent"]
+    assert pin(other, b"other") and len(board().waiting()) == 2
+
+
+@pytest.mark.parametrize("place", ["missing/board", "file/board", "link", "folder"])
+def test_a_board_that_cannot_be_used_is_gone_without(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "folder").mkdir()
+    useless = Board(tmp_path / place)
+    assert not pin(useless, b"please") and useless.waiting() == []
+    assert not (tmp_path / "elsewhere").exists()
+    useless.close()
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from settled.store.board import Board
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+board = Board(Path(sys.argv[1]))
+print(board.has_room_for(b"please"), board.waiting())
+"""
+
+
+def test_a_disk_without_room_for_the_board_ends_nobody(path: Path) -> None:
+    with Child(FULL, path) as child:
+        assert child.hear() == "False []"
+
+
+def test_a_board_is_private_or_its_groups(tmp_path: Path) -> None:
+    for mode, expected in ((0o700, 0o600), (0o2770, 0o660)):
+        folder = tmp_path / oct(mode)
+        folder.mkdir()
+        folder.chmod(mode)
+        one = Board(folder / "board")
+        assert one.waiting() == []
+        assert (folder / "board").stat().st_mode & 0o777 == expected
+        one.close()
