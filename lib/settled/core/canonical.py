@@ -7,7 +7,7 @@ only, and two values that a reader could tell apart have two texts.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Final, cast
 
@@ -16,6 +16,7 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 _ALWAYS_RIGHT: Final = frozenset({bool, type(None)})
 _TEXT: Final = frozenset({str})
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+_LEVELS: Final = 8  # of containers that are judged by their types; what is nested deeper, as all that holds itself, is walked through
 _DIGITS_ASKED_FROM_BITS: Final = 2000  # no interpreter's digit limit is below 640, which is 2126 bits
 
 
@@ -53,24 +54,20 @@ def check_strict_json(value: object, name: str = "arguments") -> None:
 
 def canonical_text(value: object, name: str = "value") -> str:
     """Return the canonical text of strict JSON. Raises TypeError or ValueError naming the path."""
+    text = _text_by_types(value, compact_json) if _has_types_of_json(value, _LEVELS) else None
+    if text is not None:
+        return text
     check_strict_json(value, name)
     return compact_json(value)
 
 
 def canonical_map(value: dict[str, Any], name: str) -> tuple[str, Callable[[], dict[str, Any]]]:
-    """Return the canonical text of a map, and what gives a copy of the map as its text tells it. Raises as `canonical_text` does.
-
-    Most maps hold no other container: their types are told at once, and what else can be wrong with them has no text or no bytes.
-    """
+    """Return the canonical text of a map, and what gives a copy of the map as its text tells it. Raises as `canonical_text` does."""
     own = value.copy()  # what is checked is what is written, whoever changes `value` meanwhile
-    if _TEXT.issuperset(map(type, own)) and _PLAIN.issuperset(map(type, own.values())):
+    if _has_types_of_json(own, 0):  # most maps hold no other container, and then nobody can change what is in a copy
         ordered = {key: own[key] for key in sorted(own)}
-        try:
-            text = _json_in_order(ordered)  # refuses a number that is not finite or has too many digits
-            text.encode()  # refuses a lone surrogate
-        except ValueError:
-            pass  # what walks through the values says where it is
-        else:
+        text = _text_by_types(ordered, _json_in_order)
+        if text is not None:
             return text, ordered.copy
     text = canonical_text(value, name)
     return text, partial(parse_canonical, text)
@@ -125,6 +122,32 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _has_types_of_json(value: object, levels: int) -> bool:
+    """Whether all types in a value are exactly those of JSON, in `levels` containers within the outermost one at most."""
+    inner: Collection[object]
+    if type(value) is dict:
+        if not _TEXT.issuperset(map(type, value)):
+            return False
+        inner = value.values()
+    elif type(value) is list:
+        inner = value
+    else:
+        return type(value) in _PLAIN
+    if _PLAIN.issuperset(map(type, inner)):
+        return True
+    return levels > 0 and all(_has_types_of_json(one, levels - 1) for one in inner if type(one) not in _PLAIN)
+
+
+def _text_by_types(value: object, write: Callable[[object], str]) -> str | None:
+    """Return the text of what has the types of JSON; None where a number in it has no text, or a character no bytes."""
+    try:
+        text = write(value)
+        text.encode()
+    except ValueError:
+        return None
+    return text
 
 
 def _check(value: object, path: str, above: set[int]) -> None:

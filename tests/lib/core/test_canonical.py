@@ -161,11 +161,20 @@ ODD_KEYS = ODD_TEXTS | st.sampled_from([1, True, None, 1.5, Name("x"), Level.HIG
 ODD_VALUES = st.recursive(ODD_LEAVES, lambda one: st.lists(one, max_size=3) | st.dictionaries(ODD_KEYS, one, max_size=3), max_leaves=6)
 
 
-def slowly(value: Any) -> Any:
-    """Return what a look at each value by itself, one encoder and one parser make of a map: the text, and the map in its text's order."""
+def slow_text(value: Any) -> str:
+    """Return what a look at each value by itself and an encoder of its own make of a value."""
     check_strict_json(value, "arguments")
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def slowly(value: Any) -> Any:
+    """Return that text of a map, and the map as its text tells it."""
+    text = slow_text(value)
     return text, list(map(told_apart, json.loads(text).items()))
+
+
+def fast_text(value: Any) -> str:
+    return canonical_text(value, "arguments")
 
 
 def at_once(value: Any) -> Any:
@@ -187,6 +196,26 @@ def test_a_map_has_the_text_the_copies_and_the_refusals_that_a_look_at_each_valu
     assert verdict(at_once, value) == verdict(slowly, value)
 
 
+@pytest.mark.promise("P08", "D19", "P07", "D20")
+@settings(max_examples=300)
+@given(ODD_VALUES)
+def test_a_value_has_the_text_and_the_refusal_that_a_look_at_each_value_gives(value: Any) -> None:
+    assert verdict(fast_text, value) == verdict(slow_text, value)
+
+
+@pytest.mark.promise("P08", "D19")
+@pytest.mark.parametrize("depth", [*range(12), 198, 199, 200, 250])
+@pytest.mark.parametrize("wrong", [1, "\ud800", (1, 2), float("nan")], ids=["right", "surrogate", "tuple", "nan"])
+def test_how_deep_a_value_is_changes_no_refusal_of_it(depth: int, wrong: object) -> None:
+    for around in (lambda one: [1, one], lambda one: {"k": one, "z": None}):
+        value: Any = wrong
+        for _ in range(depth):
+            value = around(value)  # type: ignore[no-untyped-call]
+        value = {"a": value}
+        assert verdict(at_once, value) == verdict(slowly, value)
+        assert verdict(fast_text, value) == verdict(slow_text, value)
+
+
 @pytest.mark.promise("P08", "D19")
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_a_map_of_plain_values_is_refused_as_a_look_at_each_value_refuses_it(wrong: Any) -> None:
@@ -200,6 +229,9 @@ def test_a_map_that_holds_itself_is_refused_by_its_path() -> None:
     cycle: dict[str, Any] = {"a": 1}
     cycle["b"] = {"c": cycle}
     assert verdict(at_once, cycle) == (ValueError, "arguments.b.c contains itself")
+    wide: list[Any] = []
+    wide += [wide] * 1000  # whoever followed every way as far as it is judged by types would never end
+    assert verdict(at_once, {"a": wide}) == (ValueError, "arguments.a[0] contains itself")
 
 
 @pytest.mark.promise("P07", "D20")
