@@ -510,7 +510,7 @@ class App:
         return steps.submit.check_order(contract, name, arguments, limits=self.shell.limits, **options)
 
     def _order_of(self, request: Any) -> Order:
-        if isinstance(request, Mapping):
+        if type(request) is not tuple and isinstance(request, Mapping):
             options = dict(request)
             missing = {"contract", "arguments"} - options.keys()
             if missing:
@@ -521,7 +521,7 @@ class App:
 
     def _resolve(self, named: Named) -> tuple[str, EffectContract | None]:
         if isinstance(named, Effect):
-            return named.name, named.contract
+            return named.contract.name, named.contract
         if isinstance(named, EffectContract):
             return named.name, named
         if type(named) is not str or not named.strip():

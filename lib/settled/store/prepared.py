@@ -55,14 +55,14 @@ class Prepared:
         if len(rows) == 1:
             cursor.execute(self.text, pick(rows[0]))
         else:
-            cursor.executemany(self.text, [pick(row) for row in rows])
+            cursor.executemany(self.text, map(pick, rows))
         return int(cursor.rowcount)
 
     def _picker(self, names: tuple[str, ...]) -> Callable[[tuple[Any, ...]], Any]:
         if self._fixed or self._order is None:
             return lambda row: self.values(dict(zip(names, row, strict=True)))
         if self._order == names:
-            return lambda row: row
+            return tuple  # which gives a tuple back as it is
         return itemgetter(*(names.index(name) for name in self._order))
 
 

@@ -67,7 +67,8 @@ class Request(NamedTuple):
     trace: str | None = None
 
 
-_FINGERPRINT_AT: Final = Request._fields.index("fingerprint")
+_FINGERPRINT_AT: Final = Row._fields.index("fingerprint")
+_STATE_FROM: Final = Row._fields.index(STATE_COLUMNS[0])
 _IDENTITY_ENDS: Final = Request._fields.index("deadline_us") + 1
 assert Request._fields[:_IDENTITY_ENDS] == Row._fields[1 : _IDENTITY_ENDS + 1]
 
@@ -116,8 +117,9 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
         statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [one.event for one in made])
         statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, [text for one in made for text in one.texts])
         sealing.add([one.stored.row.chain for one in made], at_us)
-    for one in made:
-        sealing.count(one.stored.row.contract, _PREPARED._value_, 1)
+    contracts = [one.stored.row.contract for one in made]
+    for contract in dict.fromkeys(contracts):
+        sealing.count(contract, _PREPARED._value_, contracts.count(contract))
     return stored
 
 
@@ -140,10 +142,10 @@ def conflict(request: Request, stored: Stored) -> OperationConflictError:
 def _make(row_id: int, request: Request, at_us: int, seal_id: int) -> _Made:
     happened = Event(_SUBMITTED, _PREPARED, 0, at_us, _submission(request))
     events, chain = event_rows(row_id, request.operation_id, 0, GENESIS, [happened], seal_id)
-    identity, due_us, terms = request[:_IDENTITY_ENDS], request.due_us, request.terms
-    row = Row._make((row_id, *identity, at_us, *_TO_DUE, due_us, *_TO_TERMS, terms, *_TO_UPDATED, at_us, chain))
-    before, after = identity[:_FINGERPRINT_AT], identity[_FINGERPRINT_AT + 1 :]
-    columns = (row_id, *before, fingerprint_bytes(request.fingerprint), *after, at_us, due_us, terms, at_us, chain)
+    due_us, terms = request.due_us, request.terms
+    row = Row._make((row_id, *request[:_IDENTITY_ENDS], at_us, *_TO_DUE, due_us, *_TO_TERMS, terms, *_TO_UPDATED, at_us, chain))
+    before, after = row[:_FINGERPRINT_AT], row[_FINGERPRINT_AT + 1 : _STATE_FROM]
+    columns = (*before, fingerprint_bytes(row.fingerprint), *after, due_us, terms, at_us, chain)
     texts = [(row_id, ARGUMENTS, request.arguments)]
     if request.metadata is not None:
         texts.append((row_id, METADATA, request.metadata))
