@@ -28,23 +28,25 @@ from settled.operation import Operation
 from settled.presence import Presence
 from settled.shell import Shell
 from settled.steps import show
-from settled.steps.claim import Claimed, claim_one
+from settled.steps.claim import Claimed, claim_one, may_start, store_dispatched
 from settled.steps.ends import Ended
 from settled.steps.jobs import handler_job
 from settled.steps.owing import Owing, not_read_back
-from settled.steps.rates import note_starts, starts_allowed
+from settled.steps.rates import note_starts
 from settled.steps.reconcile import prepare_probes
 from settled.steps.recover import Examiner, end_unstarted, recover_row
 from settled.steps.resolve import must_find
 from settled.steps.submit import Order, store_orders
-from settled.store.pauses import read_paused
 from settled.store.reads import ARGUMENTS, read_payload, read_row
 from settled.store.requests import Stored
 from settled.store.transaction import Transaction
-from settled.store.waiting import count_abandoned, count_running, find_stop_requested
+from settled.store.waiting import find_stop_requested
 
 if TYPE_CHECKING:
     from settled.app import App
+
+
+_Found = tuple[Stored, Claimed | None]
 
 
 class _Taken(NamedTuple):
@@ -91,7 +93,7 @@ class Inline:
         with suppress(LedgerUnavailableError):
             self._owing.settle()
         now = self._shell.clock.now()
-        stored = self._take_and_run(lambda transaction: store_orders(self._shell, transaction, [order], now)[0], now, order)
+        stored = self._take_and_run(lambda transaction: self._store_and_claim(transaction, order, now), now, order)
         if isinstance(stored, Operation):
             return stored
         return show.after_submit(self._shell, stored) if stored.created else self._known(order)
@@ -140,18 +142,18 @@ class Inline:
 
     # ------------------------------------------------------------------ claim and run
 
-    def _take_and_run(self, find: Callable[[Transaction], Stored], now: Moment, order: Order) -> Operation | Stored:
-        """Find or store the operation; run it where it may be dispatched now, else return what was found."""
+    def _take_and_run(self, find: Callable[[Transaction], _Found], now: Moment, order: Order) -> Operation | Stored:
+        """Find or store the operation; run it where that has claimed it, else return what was found."""
         mine: list[tuple[int, int]] = []
         with self._room:
             try:
-                taken = self._take(find, now, order, mine)
+                taken = self._take(find, mine)
                 return taken.stored if taken.claimed is None else self._run(taken, now, order)
             finally:
                 self._taking.difference_update(mine)
 
-    def _take(self, find: Callable[[Transaction], Stored], now: Moment, order: Order, mine: list[tuple[int, int]]) -> "_Taken":
-        """Find or store the operation and claim it where it may be dispatched now, in one transaction, its slot written first.
+    def _take(self, find: Callable[[Transaction], _Found], mine: list[tuple[int, int]]) -> "_Taken":
+        """Find or store the operation and claim it where it may start now, in one transaction, its slot written before the commit.
 
         What is claimed is noted in `mine`: until that is given up, no other call takes it for a dispatch that was left behind.
         """
@@ -159,8 +161,7 @@ class Inline:
         slots: list[tuple[int, int, int]] = []
 
         def take(transaction: Transaction) -> _Taken:
-            stored = find(transaction)
-            claimed, slot = self._claim(transaction, stored, now, order), None
+            (stored, claimed), slot = find(transaction), None
             if claimed is not None:
                 slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
                 slots.append((slot, claimed.row.id, claimed.row.attempt))
@@ -188,23 +189,22 @@ class Inline:
                     f"Put it into a module, or declare isolation='thread'"
                 )
 
+    def _store_and_claim(self, transaction: Transaction, order: Order, now: Moment) -> _Found:
+        """Store the order as dispatched where nothing stands against it; else store or find it, and claim it where it may start."""
+        assert self._presence is not None
+        dispatched = store_dispatched(self._shell, transaction, self._presence.id, order, now)
+        if dispatched is not None:
+            return dispatched
+        stored = store_orders(self._shell, transaction, [order], now)[0]
+        return stored, self._claim(transaction, stored, now, order)
+
+    def _find_and_claim(self, transaction: Transaction, order: Order, now: Moment) -> _Found:
+        stored = Stored(must_find(transaction, order.operation_id), False)
+        return stored, self._claim(transaction, stored, now, order)
+
     def _claim(self, transaction: Transaction, stored: Stored, now: Moment, order: Order) -> Claimed | None:
-        """Claim the row where it is due, held by nothing, and within its contract's concurrency."""
         row = stored.row
-        if row.status is not Status.PREPARED or row.reason is not None or not row.derived:
-            return None
-        if row.due_us is not None and row.due_us > now.wall_us:
-            return None
-        terms = self._shell.contracts.get(row.contract)
-        if terms is None:
-            return None
-        if not row.open_attempts and read_paused(transaction).holds(row.contract, row.queue):
-            return None
-        limit = terms.terms.concurrency
-        if limit is not None and count_running(transaction, row.contract) + count_abandoned(transaction, row.contract) >= limit:
-            return None
-        rate = terms.terms.rate_limit
-        if rate is not None and starts_allowed(transaction, row.contract, rate, now, 1) < 1:
+        if not may_start(self._shell, transaction, row, now):
             return None
         assert self._presence is not None
         arguments = order.arguments if stored.created else self._arguments(transaction, row)
@@ -255,7 +255,7 @@ class Inline:
                 row = must_find(transaction, order.operation_id)
         if row.status is Status.PREPARED and row.attempt:
             now = self._shell.clock.now()
-            ran = self._take_and_run(lambda transaction: Stored(must_find(transaction, order.operation_id), False), now, order)
+            ran = self._take_and_run(lambda transaction: self._find_and_claim(transaction, order, now), now, order)
             if isinstance(ran, Operation):
                 return ran
         return self._app.get(order.operation_id)

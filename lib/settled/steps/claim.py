@@ -10,11 +10,14 @@ from settled.core.moment import Moment
 from settled.core.paused import Paused
 from settled.core.row import Row
 from settled.core.terms import Terms
-from settled.core.words import Isolation
+from settled.core.words import Isolation, Status
 from settled.shell import Shell
 from settled.steps.rates import note_starts, starts_allowed
 from settled.steps.readable import put_aside, readable_case, readable_text
+from settled.steps.submit import Order, request_of
 from settled.store.pauses import read_paused
+from settled.store.reads import inbox_of
+from settled.store.requests import Stored, insert_dispatched, new_operation
 from settled.store.transaction import Transaction
 from settled.store.waiting import count_abandoned, count_running, find_ready, find_reopened
 from settled.store.writer import Move, record
@@ -74,6 +77,45 @@ def claim_due(
     return claimed
 
 
+def store_dispatched(shell: Shell, transaction: Transaction, worker: int, order: Order, now: Moment) -> tuple[Stored, Claimed] | None:
+    """Store a new order as dispatched at once: its row and events are those of a submission and a claim, one after the other.
+
+    None, and nothing is stored, where something stands against its dispatch now, or its ID is known.
+    """
+    if shell.ledger.misplaced or order.needs_approval or _evidence_waits(transaction, order.provider_reference):
+        return None
+    new = new_operation(transaction, request_of(shell, transaction, order, now), now.wall_us)
+    row = new.stored.row
+    if not may_start(shell, transaction, row, now):
+        return None
+    terms = shell.terms_here(row.contract)
+    claim = decide_claim(shell.plain_case(transaction, row, now), worker, shell.keep_terms(transaction, terms))
+    if not claim.dispatches:  # its deadline is over
+        return None
+    dispatched = insert_dispatched(transaction, new, claim.events[0])
+    if dispatched is None:
+        return None
+    note_starts(shell, transaction, [row.contract], now)
+    return new.stored, Claimed(dispatched, order.arguments, terms, claim.enter_by_boot_us, claim.events)
+
+
+def may_start(shell: Shell, transaction: Transaction, row: Row, now: Moment) -> bool:
+    """Whether a row is due, held by nothing, and within the limits of its contract."""
+    if row.status is not Status.PREPARED or row.reason is not None or not row.derived:
+        return False
+    if row.due_us is not None and row.due_us > now.wall_us:
+        return False
+    terms = shell.current_terms(row.contract)
+    if terms is None:
+        return False
+    if not row.open_attempts and read_paused(transaction).holds(row.contract, row.queue):
+        return False
+    limit, rate = terms.concurrency, terms.rate_limit
+    if limit is not None and count_running(transaction, row.contract) + count_abandoned(transaction, row.contract) >= limit:
+        return False
+    return rate is None or starts_allowed(transaction, row.contract, rate, now, 1) > 0
+
+
 def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arguments: str, now: Moment) -> Claimed | None:
     """Claim one given row, due or not; None where it may not be dispatched or somebody else was faster."""
     if shell.ledger.misplaced:
@@ -87,6 +129,10 @@ def claim_one(shell: Shell, transaction: Transaction, worker: int, row: Row, arg
     if done.row is None or not claim.dispatches:
         return None
     return Claimed(done.row, arguments, terms, claim.enter_by_boot_us, claim.events)
+
+
+def _evidence_waits(transaction: Transaction, provider_reference: str | None) -> bool:
+    return provider_reference is not None and bool(inbox_of(transaction, provider_reference))
 
 
 def open_contracts(shell: Shell, transaction: Transaction, refuses: Refuses | None = None) -> list[str]:

@@ -112,6 +112,11 @@ def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order]
     return stored
 
 
+def request_of(shell: Shell, transaction: Transaction, order: Order, now: Moment) -> Request:
+    """Return an order as it is stored in this transaction."""
+    return _request(shell, order, now, current_traceparent(), _keep_terms(shell, transaction, order))
+
+
 def posted(shell: Shell, orders: Sequence[Order], now: Moment) -> Post | None:
     """Return the orders as another process could store them; None unless all of it is plain: known terms, no hold, no evidence to attach.
 

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Dialect
 
 from settled.core.canonical import compact_json, fingerprint_bytes
 from settled.core.errors import Differs, OperationConflictError
-from settled.core.fold import Event
+from settled.core.fold import Event, advance
 from settled.core.row import STATE_COLUMNS, Row
 from settled.core.words import EventType, Status
 from settled.store.bodies import body_digest
@@ -36,7 +36,9 @@ _DUE_AT, _TERMS_AT, _UPDATED_AT = (STATE_COLUMNS.index(name) for name in ("due_u
 assert STATE_COLUMNS[_UPDATED_AT:] == ("updated_us", "chain")
 _TO_DUE, _TO_TERMS, _TO_UPDATED = _FRESH_STATE[:_DUE_AT], _FRESH_STATE[_DUE_AT + 1 : _TERMS_AT], _FRESH_STATE[_TERMS_AT + 1 : _UPDATED_AT]
 _GIVEN: Final = tuple(name for name in Row._fields if name not in _FRESH)
-assert _GIVEN[-5:] == ("created_us", "due_us", "terms", "updated_us", "chain")
+_STATE_FROM: Final = Row._fields.index(STATE_COLUMNS[0])
+assert _GIVEN[:_STATE_FROM] == Row._fields[:_STATE_FROM]
+assert _GIVEN[_STATE_FROM:] == ("due_us", "terms", "updated_us", "chain")
 _SUBMITTED, _PREPARED = EventType.SUBMITTED, Status.PREPARED
 
 
@@ -68,7 +70,6 @@ class Request(NamedTuple):
 
 
 _FINGERPRINT_AT: Final = Row._fields.index("fingerprint")
-_STATE_FROM: Final = Row._fields.index(STATE_COLUMNS[0])
 _IDENTITY_ENDS: Final = Request._fields.index("deadline_us") + 1
 assert Request._fields[:_IDENTITY_ENDS] == Row._fields[1 : _IDENTITY_ENDS + 1]
 
@@ -82,8 +83,8 @@ class Stored(NamedTuple):
     differs: Differs | None = None
 
 
-class _Made(NamedTuple):
-    """A new operation: as it is told, and as it is written."""
+class New(NamedTuple):
+    """A new operation that is not written yet: its row as submitted, and what is to be written of it."""
 
     stored: Stored
     columns: tuple[Any, ...]
@@ -107,7 +108,7 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
     """
     cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
     seal_id = sealing.open(cursor, statements)
-    made = [_make(row_id, request, at_us, seal_id) for row_id, request in enumerate(requests, sealing.keys(len(requests)))]
+    made = [_new(row_id, request, at_us, seal_id) for row_id, request in enumerate(requests, sealing.keys(len(requests)))]
     inserted = statements[_insert_operation].run_rows(cursor, _GIVEN, [one.columns for one in made])
     stored = [one.stored for one in made]
     if inserted < len(made):
@@ -125,7 +126,29 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
 
 def stored_by_another(requests: Sequence[Request], first: int, at_us: int) -> list[Stored]:
     """Return what `store_requests` gave in another process, where it stored each of these, the first under the key `first`."""
-    return [_make(row_id, request, at_us, seal_id=0).stored for row_id, request in enumerate(requests, first)]
+    return [_new(row_id, request, at_us, seal_id=0).stored for row_id, request in enumerate(requests, first)]
+
+
+def new_operation(transaction: Transaction, request: Request, at_us: int) -> New:
+    """Return the operation that a request is, to be decided on before it is written."""
+    seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
+    return _new(transaction.sealing.keys(1), request, at_us, seal_id)
+
+
+def insert_dispatched(transaction: Transaction, new: New, dispatched: Event) -> Row | None:
+    """Insert a new operation as it is after its dispatch, with both events; None, and nothing is written, where its ID is known."""
+    cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
+    seen = new.stored.row
+    events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, [dispatched], sealing.id)
+    row = advance(seen, dispatched)._replace(chain=chain)
+    values = (*new.columns[:_STATE_FROM], row.status._value_, *row[_STATE_FROM + 1 :])
+    if not statements[_insert_whole].run_rows(cursor, Row._fields, [values]):
+        return None
+    statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [new.event, *events])
+    statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, new.texts)
+    sealing.add([seen.chain, chain], dispatched.at_us)
+    sealing.count(row.contract, row.status._value_, 1)
+    return row
 
 
 def conflict(request: Request, stored: Stored) -> OperationConflictError:
@@ -139,7 +162,7 @@ def conflict(request: Request, stored: Stored) -> OperationConflictError:
     )
 
 
-def _make(row_id: int, request: Request, at_us: int, seal_id: int) -> _Made:
+def _new(row_id: int, request: Request, at_us: int, seal_id: int) -> New:
     happened = Event(_SUBMITTED, _PREPARED, 0, at_us, _submission(request))
     events, chain = event_rows(row_id, request.operation_id, 0, GENESIS, [happened], seal_id)
     due_us, terms = request.due_us, request.terms
@@ -149,7 +172,7 @@ def _make(row_id: int, request: Request, at_us: int, seal_id: int) -> _Made:
     texts = [(row_id, ARGUMENTS, request.arguments)]
     if request.metadata is not None:
         texts.append((row_id, METADATA, request.metadata))
-    return _Made(Stored(row, True, (happened,)), columns, events[0], texts)
+    return New(Stored(row, True, (happened,)), columns, events[0], texts)
 
 
 def _as_it_is(transaction: Transaction, new: Stored, request: Request) -> Stored:
@@ -211,8 +234,15 @@ def difference(row: Row, request: Request) -> Differs | None:
 def _insert_operation(dialect: Dialect) -> sa.ClauseElement:
     values: dict[str, Any] = {name: named(name) for name in _GIVEN}
     values |= {name: sa.literal_column(_literal(value)) for name, value in _FRESH.items()}
-    added = upsert(operation, dialect).values(values)
-    return added.on_conflict_do_nothing(index_elements=[operation.c.operation_id])
+    return _insert_new(values, dialect)
+
+
+def _insert_whole(dialect: Dialect) -> sa.ClauseElement:
+    return _insert_new({name: named(name) for name in Row._fields}, dialect)
+
+
+def _insert_new(values: dict[str, Any], dialect: Dialect) -> sa.ClauseElement:
+    return upsert(operation, dialect).values(values).on_conflict_do_nothing(index_elements=[operation.c.operation_id])
 
 
 def _literal(value: Status | int | None) -> str:
