@@ -23,7 +23,7 @@ _SIZE: Final = _HEAD_BYTES + PLACES * _PLACE_BYTES
 _FRAME: Final = struct.Struct("=II")  # length and checksum of the text that follows
 _ANSWER_BYTES: Final = 256
 TEXT_BYTES_MAX: Final = _PLACE_BYTES - _ANSWER_BYTES - _FRAME.size
-_HAS_LOCKS: Final = hasattr(fcntl, "F_OFD_SETLK")  # of the open file, not of the process
+_IS_POSSIBLE: Final = hasattr(fcntl, "F_OFD_SETLK") and hasattr(os, "posix_fallocate")  # locks of the open file, not of the process
 
 
 class Pinned(NamedTuple):
@@ -44,7 +44,7 @@ class Board:
         self._fd = -1
         self._place = -1
         self._number = self._length = 0
-        self._is_out = not _HAS_LOCKS
+        self._is_out = not _IS_POSSIBLE
 
     def has_room_for(self, text: bytes) -> bool:
         """Return whether this process has a place, and `text` is short enough for it."""
@@ -96,7 +96,8 @@ class Board:
         """Close the file, and leave the place to others. A later use opens it again."""
         if self._map is not None:
             self._words.release()
-            self._map.close()
+            with suppress(BufferError):  # a fork came while another thread, which is not in the child, looked at it
+                self._map.close()
             os.close(self._fd)
         self._map, self._fd, self._place = None, -1, -1
 
