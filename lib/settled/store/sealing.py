@@ -22,12 +22,12 @@ _TALLY: Final = tuple(column.name for column in tally.c)
 class Sealing:
     """The events and the count changes of one transaction. The seal's id is known before the first event is written."""
 
-    __slots__ = ("_at_us", "_counts", "_hashes", "_last_operation", "_previous", "id")
+    __slots__ = ("_at_us", "_counts", "_floor_us", "_hashes", "_last_operation", "_previous", "id")
 
     def __init__(self) -> None:
         self.id = 0
         self._last_operation = 0
-        self._at_us = 0
+        self._floor_us = self._at_us = 0
         self._previous = GENESIS
         self._hashes: list[bytes] = []
         self._counts: dict[tuple[str, str], int] = {}
@@ -39,7 +39,7 @@ class Sealing:
             if last is None:
                 self.id = 1
             else:
-                self.id, self._at_us, self._previous, self._last_operation = last[0] + 1, last[1], bytes(last[2]), last[3] or 0
+                self.id, self._floor_us, self._previous, self._last_operation = last[0] + 1, last[1], bytes(last[2]), last[3] or 0
         return self.id
 
     def keys(self, count: int) -> int:
@@ -49,7 +49,7 @@ class Sealing:
         return first
 
     def add(self, event_hashes: Iterable[bytes], at_us: int) -> None:
-        """Cover events up to `at_us`, which never falls below the last seal's: it is the highest wall clock ever stored."""
+        """Cover events up to `at_us`."""
         self._hashes += event_hashes
         self._at_us = max(self._at_us, at_us)
 
@@ -71,7 +71,8 @@ class Sealing:
         """Write the seal and the tally; nothing where nothing was written."""
         if self._hashes:
             head = seal_head(self._previous, self._hashes)
-            statements[_insert_seal].run_rows(cursor, _SEAL, [(self.id, self._at_us, len(self._hashes), head)])
+            at_us = max(self._floor_us, self._at_us)  # never below the last seal's: it is the highest wall clock ever stored
+            statements[_insert_seal].run_rows(cursor, _SEAL, [(self.id, at_us, len(self._hashes), head)])
         moved = [(contract, status, change) for (contract, status), change in self._counts.items() if change]
         if moved:
             statements[_move_tally].run_rows(cursor, _TALLY, moved)

@@ -116,6 +116,23 @@ def test_one_that_is_refused_leaves_nothing_and_disturbs_nobody(ledger: Ledger) 
     assert not list(verify(ledger))
 
 
+def test_one_that_is_refused_first_of_all_does_not_take_the_time_of_the_seals_back(ledger: Ledger) -> None:
+    def stores_and_is_refused(transaction: Transaction) -> None:
+        store_request(transaction, a_request("half"), NOW_US)
+        raise ValueError("refused")
+
+    later = a_request("later")
+    ledger.together.write(lambda transaction: store_request(transaction, later, NOW_US + 1_000_000), nothing)
+    crowd = Crowd(ledger, storing("first"))
+    bad = crowd.write(stores_and_is_refused)
+    eventually(lambda: len(ledger.together._waiting) == 1)
+    good = crowd.write(storing("good"))
+    crowd.release(waiting=2)
+    with pytest.raises(ValueError, match="refused"):
+        bad.result()
+    assert good.result().created and verify(ledger) == []
+
+
 def test_what_is_undone_is_known_before_the_next_goes_on(ledger: Ledger) -> None:
     order: list[str] = []
 
