@@ -544,9 +544,11 @@ class App:
         stored = shell.ledger.together.write(store_all, post=lambda: steps.submit.posted(shell, orders, now))
         if any(one.created for one in stored):
             shell.ring(rung)  # those that have been hung since, and all where another process has stored it
+        noted = None
         for order, one in zip(orders, stored, strict=True):
-            if order.contract is not None and one.created:
-                shell.note_durable(order.contract.terms, one.row.terms or 0)
+            if one.created and order.contract is not None and order.contract is not noted and one.row.terms is not None:
+                noted = order.contract
+                shell.note_durable(noted.terms, one.row.terms)
             if one.row.status is Status.DISPATCHED:
                 self._recovered(one.row.operation_id)  # a dead caller's row needs no worker
         return [steps.show.after_submit(shell, one) for one in stored]

@@ -10,6 +10,7 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from settled.store.places import open_shared, range_lock
 
 PLACES: Final = 16
 _PLACE_BYTES: Final = 8192
+_WORDS_BYTES: Final = 8 * PLACES
 _HEAD_BYTES: Final = 4096  # of each place the number of its last text, then the number of the last text that was answered
 _SIZE: Final = _HEAD_BYTES + PLACES * _PLACE_BYTES
 _FRAME: Final = struct.Struct("=II")  # length and checksum of the text that follows
@@ -71,13 +73,13 @@ class Board:
         """Return what others have pinned and nobody has answered. For who has the turn, and inside its transaction."""
         if self._map is None and not self._open():
             return []
-        words, half = self._words, PLACES
-        if words[:half] == words[half : 2 * half]:
+        assert self._map is not None
+        if self._map[:_WORDS_BYTES] == self._map[_WORDS_BYTES : 2 * _WORDS_BYTES]:
             return []
-        found = []
+        found, words = [], self._words
         for place in range(PLACES):
             number = words[place]
-            if number != words[half + place] and place != self._place and self._is_lived_in(place):
+            if number != words[PLACES + place] and place != self._place and self._is_lived_in(place):
                 text = self._read(place, 0, TEXT_BYTES_MAX)
                 if text:
                     found.append(Pinned(place, number, text))
@@ -87,10 +89,11 @@ class Board:
         """Whether somebody still waits there: what a killed process left may not be stored when nobody reckons with it any more."""
         return fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, range_lock(fcntl.F_WRLCK, place)) != range_lock(fcntl.F_UNLCK, place)
 
-    def answer(self, pinned: Pinned, answer: bytes) -> None:
-        """Answer a text that was taken: after the commit, and before the turn is left."""
-        self._write(pinned.place, TEXT_BYTES_MAX + _FRAME.size, answer)
-        self._words[PLACES + pinned.place] = pinned.number
+    def answer_all(self, taken: Sequence[Pinned], answers: Sequence[bytes]) -> None:
+        """Answer texts that were taken: after the commit, and before the turn is left."""
+        for one, answer in zip(taken, answers, strict=True):
+            self._write(one.place, TEXT_BYTES_MAX + _FRAME.size, answer)
+            self._words[PLACES + one.place] = one.number
 
     def close(self) -> None:
         """Close the file, and leave the place to others. A later use opens it again."""
@@ -134,7 +137,7 @@ class Board:
         except OSError:
             self._is_out = True  # whoever comes by it waits for its own turn
             return False
-        self._fd, self._words = fd, memoryview(self._map)[: 16 * PLACES].cast("Q")
+        self._fd, self._words = fd, memoryview(self._map)[: 2 * _WORDS_BYTES].cast("Q")
         return True
 
     def _write(self, place: int, at: int, text: bytes) -> None:

@@ -66,7 +66,7 @@ class Scope:
         ledger = self._ledger
         ledger.engine()
         if self._writes:
-            ledger.turnstile.__enter__()
+            ledger.turnstile.enter()
             self._turn = True
         try:
             self._taken = ledger.connections.take()
@@ -103,6 +103,8 @@ class Scope:
             self._roll_back()
             raise self._ours(failed) from failed
         self._ledger.connections.give(self._taken)
+        for call in self._transaction.after_commit:
+            call()
 
     def _roll_back(self) -> None:
         try:

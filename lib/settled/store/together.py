@@ -9,14 +9,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from settled.core.errors import LedgerUnavailableError
-from settled.store.board import Board, Pinned
 from settled.store.failures import translate
 from settled.store.posting import Post, store_posts
 from settled.store.transaction import Transaction
-from settled.store.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from settled.store.ledger import Ledger
@@ -54,35 +52,6 @@ class _Piece:
         undone, self.undone = self.undone, _nothing
         with suppress(Exception):
             undone()
-
-
-class _Posted:
-    """What other processes have posted, taken along by who has the turn. They are answered after the commit, while nobody else has it."""
-
-    __slots__ = ("_board", "_taken", "_turnstile", "answers")
-
-    def __init__(self, turnstile: Turnstile, board: Board) -> None:
-        self._turnstile, self._board = turnstile, board
-        self._taken: list[Pinned] = []
-        self.answers: list[bytes] = []
-
-    def look(self) -> list[bytes]:
-        """Return the texts that wait; to be called in the transaction that is to store them."""
-        if self._turnstile.is_ours:
-            self._taken = self._board.waiting()
-        return [one.text for one in self._taken]
-
-    def __enter__(self) -> Self:
-        self._turnstile.enter()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                for one, answer in zip(self._taken, self.answers, strict=True):
-                    self._board.answer(one, answer)
-        finally:
-            self._turnstile.__exit__()
 
 
 class Together:
@@ -200,38 +169,44 @@ class Together:
     def _commit(self, pieces: Sequence[_Piece]) -> list[Any]:
         """Write all of these, and what other processes wait to have written; return the results, once they are committed."""
         alone = len(pieces) == 1
-        with self._posted_by_others() as posted, self._ledger.write() as transaction:
+        with self._ledger.write() as transaction:
             results = [piece.work(transaction) if alone else self._apart(transaction, piece) for piece in pieces]
-            posted.answers = self._take_along(transaction, posted.look())
+            self._take_along(transaction)
         return results
 
-    def _commit_posted(self, piece: _Piece, post: Post, own: bytes) -> Any:
+    def _commit_posted(self, piece: _Piece, post: Post, text: bytes) -> Any:
         """Write a lone piece whose post nobody took, by the same statements as what other processes wait to have written."""
-        with self._posted_by_others() as posted, self._ledger.write() as transaction:
-            answer, *posted.answers = self._take_along(transaction, [own, *posted.look()])
+        with self._ledger.write() as transaction:
+            (answer,) = self._take_along(transaction, text)
             return post.accept(answer) if answer else piece.work(transaction)
 
-    def _posted_by_others(self) -> "_Posted":
-        return _Posted(self._ledger.turnstile, self._ledger.board)
+    def _take_along(self, transaction: Transaction, *own: bytes) -> list[bytes]:
+        """Store what was posted, our own and that of others; return the answers to our own.
 
-    def _take_along(self, transaction: Transaction, texts: Sequence[bytes]) -> list[bytes]:
-        """Store what was posted; return an answer for each, empty where it is left to its owner."""
-        if not texts:
+        The others are answered once it is committed, while nobody else has the turn.
+        """
+        turnstile, board = self._ledger.turnstile, self._ledger.board
+        posted = board.waiting() if turnstile.is_ours else []
+        if not posted and not own:
             return []
+        answers = self._store_posts(transaction, [*own, *(one.text for one in posted)])
+        if posted:
+            transaction.after_commit.append(partial(board.answer_all, posted, answers[len(own) :]))
+        return answers[: len(own)]
+
+    def _store_posts(self, transaction: Transaction, texts: Sequence[bytes]) -> list[bytes]:
+        """Store what these texts ask for; return an answer for each, empty where it is left to its owner."""
         piece = _Piece(partial(store_posts, texts=texts))
         answers: list[bytes] = self._apart(transaction, piece)
         if piece.refused is None:
             return answers
-        return [b""] if len(texts) == 1 else [self._take_along(transaction, [one])[0] for one in texts]
+        return [b""] if len(texts) == 1 else [self._store_posts(transaction, [one])[0] for one in texts]
 
     def _commit_or_post(self, piece: _Piece) -> tuple[Any, BaseException | None]:
         """Write a lone piece; where another process has the turn, post it, so that who has the turn may write it too."""
         turnstile, board = self._ledger.turnstile, self._ledger.board
-        if turnstile.enter_at_once():
-            try:
-                return self._commit([piece])[0], None
-            finally:
-                turnstile.__exit__()
+        if turnstile.take_at_once():
+            return self._commit([piece])[0], None
         post = piece.post()
         text = b"" if post is None else post.text()
         if post is None or not board.has_room_for(text):

@@ -16,15 +16,16 @@ NO_LIMITS: Final[Mapping[str, UnknownLimit]] = {}
 class Transaction:
     """A cursor of the driver, the prepared statements, what is to be sealed, what is paused where that was read, which contracts
     are paused by themselves when they make too many unknown outcomes, what to call just before the commit, once each, while
-    nobody else can write yet, and what to call if what was written is undone."""
+    nobody else can write yet, what to call after it, before the turn is left, and what to call if what was written is undone."""
 
-    __slots__ = ("before_commit", "cursor", "if_undone", "paused", "sealing", "statements", "unknown_limits")
+    __slots__ = ("after_commit", "before_commit", "cursor", "if_undone", "paused", "sealing", "statements", "unknown_limits")
 
     def __init__(self, cursor: Any, statements: Statements, unknown_limits: Mapping[str, UnknownLimit] = NO_LIMITS) -> None:
         self.cursor, self.statements = cursor, statements
         self.unknown_limits = unknown_limits
         self.sealing = Sealing()
         self.before_commit: set[Callable[[], object]] = set()
+        self.after_commit: list[Callable[[], object]] = []
         self.if_undone: list[Callable[[], None]] = []
         self.paused: Paused | None = None
 

@@ -83,18 +83,18 @@ class Turnstile:
             self.__exit__()
             raise
 
-    def enter_at_once(self) -> bool:
-        """Take the turn where nobody has it or waits for it; return whether that was so. Only then it is to be left."""
+    def take_at_once(self) -> bool:
+        """Take the turn, for what this thread enters next, where nobody has it or waits for it; return whether that was so."""
         if not self._line.acquire_at_once():
             return False
-        self._owner, self._depth = threading.get_ident(), 1
+        self._owner, self._depth = threading.get_ident(), 0
         try:
             self._has_turn = self._pass_at_once()
         except BaseException:
-            self.__exit__()
+            self.leave_whole()
             raise
         if not self._has_turn:
-            self.__exit__()
+            self.leave_whole()
             return False
         return True
 
@@ -109,7 +109,7 @@ class Turnstile:
         self._line.release()
 
     def leave_whole(self) -> None:
-        """Leave it however often this thread has entered: an interrupt may have come while it was left."""
+        """Leave it however often this thread has entered, or has taken it for nothing."""
         if self._owner == threading.get_ident():
             self._depth = 1
             self.__exit__()

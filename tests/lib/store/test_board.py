@@ -57,7 +57,7 @@ def test_what_one_pins_the_others_see_and_one_of_them_answers(board: Make) -> No
     (seen,) = other.waiting()
     assert seen.text == b"please" and third.waiting() == [seen]
     assert not mine.is_answered()
-    other.answer(seen, b"done")
+    other.answer_all([seen], [b"done"])
     assert mine.is_answered() and third.waiting() == []
     assert mine.take_down() == b"done"
     assert pin(mine, b"again") and [one.text for one in other.waiting()] == [b"again"]
@@ -78,7 +78,7 @@ def test_an_answer_that_comes_late_is_none_to_what_is_pinned_next(board: Make) -
     (first,) = other.waiting()
     mine.take_down()
     assert pin(mine, b"second")
-    other.answer(first, b"of the first")
+    other.answer_all([first], [b"of the first"])
     assert not mine.is_answered()
     assert [one.text for one in other.waiting()] == [b"second"]
 
@@ -91,7 +91,7 @@ def test_a_torn_text_is_passed_over_and_a_torn_answer_is_none(board: Make, path:
         file.seek(path.read_bytes().index(b"please"))
         file.write(b"P")
     assert other.waiting() == []
-    other.answer(seen, b"stored here")
+    other.answer_all([seen], [b"stored here"])
     with path.open("r+b") as file:
         file.seek(path.read_bytes().index(b"stored here"))
         file.write(b"S")
@@ -102,7 +102,7 @@ def test_a_text_that_is_too_long_is_not_pinned(board: Make) -> None:
     mine, other = board(), board()
     assert not pin(mine, b"x" * (TEXT_BYTES_MAX + 1)) and other.waiting() == []
     assert pin(mine, b"x" * TEXT_BYTES_MAX) and len(other.waiting()[0].text) == TEXT_BYTES_MAX
-    other.answer(other.waiting()[0], b"y" * 200)
+    other.answer_all([other.waiting()[0]], [b"y" * 200])
     assert mine.take_down() == b"y" * 200
 
 

@@ -37,7 +37,7 @@ import os, signal, sys, time
 from settled.store.ledger import Ledger
 from settled.store import board, posting, together
 ledger = Ledger(sys.argv[1], monotonic_us=lambda: time.monotonic_ns() // 1000)
-there = {"answer": board.Board.answer, "store_posts": posting.store_posts, "-": print}[sys.argv[2]]
+there = {"answer": board.Board.answer_all, "store_posts": posting.store_posts, "-": print}[sys.argv[2]]
 def look(frame, event, _):
     if event == "call" and frame.f_code is getattr(there, "__code__", None):
         sys.setprofile(None)
