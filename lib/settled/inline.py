@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from settled.core.errors import (
@@ -69,7 +70,9 @@ class Inline:
         self._calls = Calls(self._owing.take_late)
         self._taking: set[tuple[int, int]] = set()  # attempts that a call of ours dispatches at this moment, from before its commit on
         self._asked: set[int] = set()
-        self._room = threading.BoundedSemaphore(self._shell.limits.slots)  # callers beyond the recorder's slots wait
+        self._room: SimpleQueue[None] = SimpleQueue()  # callers beyond the recorder's slots wait
+        for _ in range(self._shell.limits.slots):
+            self._room.put(None)
         self.pid = os.getpid()
 
     def close(self) -> None:
@@ -145,12 +148,13 @@ class Inline:
     def _take_and_run(self, find: Callable[[Transaction], _Found], now: Moment, order: Order) -> Operation | Stored:
         """Find or store the operation; run it where that has claimed it, else return what was found."""
         mine: list[tuple[int, int]] = []
-        with self._room:
-            try:
-                taken = self._take(find, mine)
-                return taken.stored if taken.claimed is None else self._run(taken, now, order)
-            finally:
-                self._taking.difference_update(mine)
+        self._room.get()
+        try:
+            taken = self._take(find, mine)
+            return taken.stored if taken.claimed is None else self._run(taken, now, order)
+        finally:
+            self._taking.difference_update(mine)
+            self._room.put(None)
 
     def _take(self, find: Callable[[Transaction], _Found], mine: list[tuple[int, int]]) -> "_Taken":
         """Find or store the operation and claim it where it may start now, in one transaction, its slot written before the commit.

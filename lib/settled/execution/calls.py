@@ -57,8 +57,9 @@ class Calls:
     def run(self, execution: Execution, job: Job, stop_wanted: Callable[[], bool] | None = None) -> Ran:
         """Start the job and wait for its report; `stop_wanted` is asked now and then until it says yes."""
         answers: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        key = job.key
         with self._lock:
-            self._waiting[job.key] = answers
+            self._waiting[key] = answers
         interrupt: BaseException | None = None
         try:
             try:
@@ -70,7 +71,7 @@ class Calls:
                 execution.stop(job.key)
             return self._wait(execution, job, answers, stop_wanted, interrupt)
         finally:
-            self._leave(job, answers)
+            self._leave(key, answers)
 
     def _wait(
         self,
@@ -96,13 +97,12 @@ class Calls:
                 execution.stop(job.key)
         raise interrupt
 
-    def _leave(self, job: Job, answers: queue.SimpleQueue[Report]) -> None:
+    def _leave(self, key: Key, answers: queue.SimpleQueue[Report]) -> None:
         """Where an interrupt hit before the wait, or twice: the report, when it comes, is for `late`, and not lost."""
         with self._lock:
-            self._waiting.pop(job.key, None)
-        unread = _next(answers, 0)
-        if unread is not None:
-            self._late(unread)
+            self._waiting.pop(key, None)
+        if not answers.empty():
+            self._late(answers.get())
 
 
 def _patience(job: Job, looks: bool, interrupt: BaseException | None) -> float | None:

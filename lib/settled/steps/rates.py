@@ -1,7 +1,6 @@
 """Hold each contract to its `rate_limit` of starts per second, per ledger, over all workers."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from settled.core.moment import SECOND_US, Moment
 from settled.shell import Shell
@@ -17,13 +16,12 @@ def starts_allowed(transaction: Transaction, contract: str, rate: float, now: Mo
     return min(limit, int((now.boot_us - first) * rate / SECOND_US) + 1)
 
 
-def note_starts(shell: Shell, transaction: Transaction, started: Iterable[str], now: Moment) -> None:
+def note_starts(shell: Shell, transaction: Transaction, started: Sequence[str], now: Moment) -> None:
     """Remember starts of contracts that have a rate."""
-    for contract, count in Counter(started).items():
-        rate = shell.terms_here(contract).rate_limit
-        if rate is not None:
-            following = _next_start_us(transaction, contract, rate, now) + round(count * SECOND_US / rate)
-            write_note(transaction, f"rate:{contract}", f"{now.boot_id}:{following}")
+    rates = {contract: rate for contract in set(started) if (rate := shell.terms_here(contract).rate_limit) is not None}
+    for contract, rate in rates.items():
+        following = _next_start_us(transaction, contract, rate, now) + round(started.count(contract) * SECOND_US / rate)
+        write_note(transaction, f"rate:{contract}", f"{now.boot_id}:{following}")
 
 
 def _next_start_us(transaction: Transaction, contract: str, rate: float, now: Moment) -> int:
