@@ -19,7 +19,7 @@ from settled.execution.calling import Caller
 from settled.execution.classify import keep_text
 from settled.execution.deadlines import Deadlines
 from settled.execution.incarnation import Incarnation
-from settled.execution.job import Arrived, End, Executor, Job, Kind, ReadClock, Redact, Report, Resolve
+from settled.execution.job import Arrived, End, Executor, Job, Key, Kind, ReadClock, Redact, Report, Resolve
 from settled.execution.process import ProcessExecutor
 from settled.execution.recorder import Recorder
 from settled.execution.thread import ThreadExecutor
@@ -55,7 +55,8 @@ class Execution:
         self._recorder, self._incarnation = recorder, incarnation
         self._clock, self._caller, self._runner_options = clock, Caller(clock=clock, redact=redact), runner_options or {}
         self._deadlines: Final = Deadlines()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._executors: dict[_Place, Executor] = {}
         self._routes: dict[tuple[Kind, int, int], Executor] = {}
         self._handlers: Counter[Isolation] = Counter()
@@ -82,7 +83,7 @@ class Execution:
         """Let runners import the app before the first attempt needs one. Does nothing without an app."""
         if self._app_ref is None:
             return
-        with self._changed:
+        with self._lock:
             executor = self._executor(Isolation.PROCESS, Kind.HANDLER)
         if isinstance(executor, ProcessExecutor):
             executor.warm_up(runners)
@@ -108,20 +109,21 @@ class Execution:
 
     def start(self, job: Job) -> None:
         """Start `job` without waiting for it. Raises ConfigurationError for a process without an app, RuntimeError after close."""
-        with self._changed:
+        key = job.key
+        with self._lock:
             if self._closed:
                 raise RuntimeError(f"attempt {job.attempt} of operation {job.operation_id!r} was not started: execution is closed")
-            if job.key in self._routes:
+            if key in self._routes:
                 raise ValueError(f"attempt {job.attempt} of operation {job.operation_id!r} is running already. It was not started again.")
             if job.kind is Kind.PROBE and self._probes >= self._probe_slots:
                 self._probes_waiting.append(job)
                 return
-            executor = self._admit(job)
+            executor = self._admit(job, key)
         self._hand_over(job, executor)
 
     def stop(self, key: tuple[Kind, int, int]) -> bool:
         """End one run because a person said so; its report says STOPPED. False: it is not running here."""
-        with self._changed:
+        with self._lock:
             executor = self._routes.get(key)
             waiting = next((job for job in self._probes_waiting if job.key == key), None)
             if waiting is not None:
@@ -134,7 +136,7 @@ class Execution:
 
     def close(self, *, kill: bool = False) -> None:
         """Take no more work. With `kill`, end what runs; else it ends and reports as usual."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             waiting = list(self._probes_waiting)
             self._probes_waiting.clear()
@@ -166,10 +168,10 @@ class Execution:
         executor = self._executors.get((isolation, Kind.HANDLER))
         return executor.may_wait if isinstance(executor, ProcessExecutor | ThreadExecutor) else 0
 
-    def _admit(self, job: Job) -> Executor:
+    def _admit(self, job: Job, key: Key) -> Executor:
         """Count `job` in and return its executor. Called with the lock held."""
         executor = self._executor(job.isolation, job.kind)
-        self._routes[job.key] = executor
+        self._routes[key] = executor
         if job.kind is Kind.PROBE:
             self._probes += 1
         else:
@@ -187,20 +189,21 @@ class Execution:
         """Receive a report of an executor, pass it on, and give the room it leaves to the next probe."""
         job = report.job
         following: tuple[Job, Executor] | None = None
-        with self._changed:
+        with self._lock:
             self._telling += 1
             if not report.late and self._routes.pop(job.key, None) is not None:
                 if job.kind is Kind.PROBE:
                     self._probes -= 1
                     if self._probes_waiting:
                         next_job = self._probes_waiting.popleft()
-                        following = next_job, self._admit(next_job)
+                        following = next_job, self._admit(next_job, next_job.key)
                 else:
                     self._handlers[job.isolation] -= 1
         self._say(report)
-        with self._changed:
+        with self._lock:
             self._telling -= 1
-            self._changed.notify_all()
+            if self._closed:  # before that nobody waits for it
+                self._changed.notify_all()
         if following is not None:
             self._hand_over(*following)
 

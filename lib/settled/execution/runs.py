@@ -38,10 +38,10 @@ class EntryRecorder(Protocol):
 class Run:
     """One attempt under way in this process."""
 
-    __slots__ = ("entered", "entered_boot_us", "given_up", "job", "marks", "withdrawn")
+    __slots__ = ("entered", "entered_boot_us", "given_up", "job", "key", "marks", "withdrawn")
 
     def __init__(self, job: Job) -> None:
-        self.job = job
+        self.job, self.key = job, job.key
         self.marks = Marks()
         self.entered = False  # the code may have been called
         self.entered_boot_us = 0
@@ -100,9 +100,9 @@ class Runs:
         """Take charge of `job`. Raises ValueError for an attempt that is already here."""
         run = Run(job)
         with self._lock:
-            if job.key in self._running:
+            if run.key in self._running:
                 raise ValueError(f"attempt {job.attempt} of operation {job.operation_id!r} is running already. It was not started again.")
-            self._running[job.key] = run
+            self._running[run.key] = run
             self._pace.takes(job.timeout_us)
         self._deadlines.notice(job.deadline_boot_us)
         return run
@@ -112,7 +112,7 @@ class Runs:
         with self._lock:
             if run.given_up:
                 return
-            del self._running[run.job.key]
+            del self._running[run.key]
         self._say(self._caller.never_entered(run.job, why))
 
     def enter(self, run: Run) -> bool:
@@ -140,7 +140,7 @@ class Runs:
         with self._lock:
             in_time = not run.given_up
             if in_time:
-                del self._running[run.job.key]
+                del self._running[run.key]
             else:
                 self._abandoned[run.job.contract] -= 1
         if in_time and run.entered_boot_us:
@@ -179,10 +179,10 @@ class Runs:
 
     def _give_up(self, run: Run, end: End) -> bool:
         with self._lock:
-            if run.given_up or self._running.get(run.job.key) is not run:
+            if run.given_up or self._running.get(run.key) is not run:
                 return False
             run.given_up = True
-            del self._running[run.job.key]
+            del self._running[run.key]
             entered = run.entered
             if entered:
                 self._abandoned[run.job.contract] += 1
