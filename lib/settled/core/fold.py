@@ -24,7 +24,7 @@ class Event(NamedTuple):
 
 
 _AT: Final = {name: index for index, name in enumerate(Row._fields)}
-_STATUS, _SEQUENCE, _UPDATED, _VERSION = _AT["status"], _AT["sequence"], _AT["updated_us"], _AT["version"]
+_STATUS, _SEQUENCE, _UPDATED, _VERSION, _CHAIN = _AT["status"], _AT["sequence"], _AT["updated_us"], _AT["version"], _AT["chain"]
 _DUE, _REASON, _LEASE_OWNER, _KEPT = _AT["due_us"], _AT["reason"], _AT["lease_owner"], _AT["kept"]
 _ESCALATE, _UNKNOWN_SINCE = _AT["escalate_us"], _AT["unknown_since_us"]
 _OPEN_ATTEMPTS, _DUPLICATE = _AT["open_attempts"], _AT["duplicate_suspected"]
@@ -33,13 +33,18 @@ NO_DATA: Final[Mapping[str, Any]] = {}
 NOT_FOLDED: Final = ("due_us", "chain")  # scheduling, and what the writer computes
 
 
-def advance(row: Row, event: Event) -> Row:
-    """Return the row after `event`. Raises TransitionRefusedError for a move that the table does not list."""
+def advance(row: Row, event: Event, chain: bytes | None = None) -> Row:
+    """Return the row after `event`. Raises TransitionRefusedError for a move that the table does not list.
+
+    `chain` is the hash of the last event, where the writer has computed it; without it the row keeps the one it had.
+    """
     check_transition(row.operation_id, row.status, event.type, event.status)
     moved = event.status is not row.status
     data = event.data
     values: list[Any] = list(row)
     values[_STATUS], values[_SEQUENCE], values[_UPDATED] = event.status, row.sequence + 1, event.at_us
+    if chain is not None:
+        values[_CHAIN] = chain
     if moved or data.get("news"):
         values[_VERSION] = row.version + 1
     if moved:

@@ -62,11 +62,11 @@ def record_ends(shell: Shell, transaction: Transaction, ended: Sequence[Ended], 
 
 def facts_of(case: Case, ended: Ended) -> EndFacts:
     """Return what the core is told of a report. Sensitive values of the arguments are never part of an error text that is kept."""
-    report = ended.report
-    output = report.output if _keeps_output(case) else None
+    report, terms = ended.report, case.terms
+    output = None if terms.result_retention == "none" else report.output
     error = _error(report)
-    if error is not None and case.terms.sensitive_fields:
-        error = mask_of(case.terms.sensitive_fields, report.job.arguments).text(error)
+    if error is not None and terms.sensitive_fields:
+        error = mask_of(terms.sensitive_fields, report.job.arguments).text(error)
     return EndFacts(
         end=_ENDS[report.end],
         fence=report.fence,
@@ -136,10 +136,6 @@ def _outputs(shell: Shell, events: Sequence[Event], output: str | None) -> dict[
     return {
         index: shell.codec.encode(output) for index, event in enumerate(events) if event.data.get("out") and "part" not in event.data
     }
-
-
-def _keeps_output(case: Case) -> bool:
-    return case.terms.result_retention != "none"
 
 
 def _error(report: Report) -> str | None:

@@ -140,7 +140,7 @@ def insert_dispatched(transaction: Transaction, new: New, dispatched: Event) -> 
     cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
     seen = new.stored.row
     events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, [dispatched], sealing.id)
-    row = advance(seen, dispatched)._replace(chain=chain)
+    row = advance(seen, dispatched, chain)
     values = (*new.columns[:_STATE_FROM], row.status._value_, *row[_STATE_FROM + 1 :])
     if not statements[_insert_whole].run_rows(cursor, Row._fields, [values]):
         return None

@@ -57,8 +57,10 @@ def record(transaction: Transaction, moves: Sequence[Move]) -> list[Recorded]:
     if not moves:
         return []
     seal_id = transaction.sealing.open(transaction.cursor, transaction.statements)
+    if len(moves) == 1:
+        return [_alone(transaction, moves[0], _prepare(moves[0], seal_id))]
     written = [_prepare(move, seal_id) for move in moves]
-    if len(moves) == 1 or not _all_at_once(transaction, written):
+    if not _all_at_once(transaction, written):
         return [_alone(transaction, move, one) for move, one in zip(moves, written, strict=True)]
     _cover(transaction, moves, written)
     return [Recorded(one.row) for one in written]
@@ -109,15 +111,13 @@ def event_rows(
 
 def _prepare(move: Move, seal_id: int) -> _Written:
     seen, row = move.seen, move.seen
-    for happened in move.events:
-        row = advance(row, happened)
     events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, move.events, seal_id)
-    values = list(row)
-    values[-1] = chain  # the last column
+    for happened in move.events:
+        row = advance(row, happened, chain)
     guard = (seen.id, seen.status._value_, seen.attempt, seen.version, seen.sequence)
-    update = (row.status._value_, *values[_STATE_FROM + 1 :], *guard)
-    outputs = [(seen.id, seen.sequence + 1 + index, body) for index, body in move.outputs.items()]
-    return _Written(Row._make(values), update, events, outputs)
+    update = (row.status._value_, *row[_STATE_FROM + 1 :], *guard)
+    outputs = [(seen.id, seen.sequence + 1 + index, body) for index, body in move.outputs.items()] if move.outputs else []
+    return _Written(row, update, events, outputs)
 
 
 def _all_at_once(transaction: Transaction, written: Sequence[_Written]) -> bool:
