@@ -14,10 +14,13 @@ from settled import (
     ConfigurationError,
     ContractNotFoundError,
     EffectContract,
+    EffectRejected,
     LedgerUnavailableError,
+    OperationConflictError,
     ProbeResult,
     Status,
 )
+from settled.core.limits import Limits
 from settled.core.moment import Moment
 from settled.execution.calls import Calls as InlineCalls
 from tests.conftest import eventually
@@ -212,6 +215,28 @@ def test_many_threads_of_one_app_execute_at_once(bench: Bench) -> None:
         thread.join()
     assert got == {number: number for number in range(16)}
     assert len({bench.app.get(f"op-{number}").attempt_records[0]["worker"] for number in range(16)}) == 1
+
+
+def test_callers_beyond_the_places_wait_for_one_and_a_refused_or_failed_call_gives_its_place_back(bench: Bench) -> None:
+    app = bench.again(Limits(slots=2))
+
+    def handler(arguments: dict[str, Any]) -> int:
+        if arguments["n"] < 2:
+            raise EffectRejected("no")
+        return int(arguments["n"])
+
+    effect = bench.effect(handler, app=app, operation_id=lambda a: f"op-{a['n']}")
+    for number in range(2):  # as many as there are places
+        assert effect.execute({"n": number}).status is Status.REJECTED
+        with pytest.raises(OperationConflictError):
+            effect.execute({"n": number, "another": True}, operation_id=f"op-{number}")
+    got = dict[int, Any]()
+    threads = [threading.Thread(target=lambda n=number: got.update({n: effect.execute({"n": n}).result()})) for number in range(2, 18)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert got == {number: number for number in range(2, 18)}
 
 
 def test_a_second_call_takes_no_dispatch_from_the_first_that_is_about_to_start_it(bench: Bench) -> None:
