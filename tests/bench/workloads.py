@@ -36,7 +36,7 @@ class Size:
     """How much to do. Seconds of a submitting run, effects of a consuming one, samples of latency, seconds of idling."""
 
     seconds: float = 1.5
-    effects: int = 2_000
+    effects: int = 10_000
     samples: int = 100
     idle_seconds: float = 10.0
     slots: int = 32

@@ -110,7 +110,6 @@ def plain(path: Path, **changes: Any) -> App:
 
 
 NEVER_POSTED: dict[str, Callable[[Path], App]] = {
-    "encrypted": lambda path: plain(path, codec=EncryptingCodec({"k1": new_key()})),
     "waits for an approval": lambda path: plain(path, approval="required"),
     "evidence may wait for it": lambda path: plain(path, provider_reference=lambda a: f"ref:{a['n']}"),
     "by name": lambda path: App(path),
@@ -118,14 +117,26 @@ NEVER_POSTED: dict[str, Callable[[Path], App]] = {
 
 
 @pytest.mark.parametrize("why", [*NEVER_POSTED])
-def test_what_must_not_lie_on_the_board_waits_for_its_own_turn(path: Path, why: str) -> None:
+def test_what_waits_for_more_than_a_row_waits_for_its_own_turn(path: Path, why: str) -> None:
     app = NEVER_POSTED[why](path)
     by_name = {"operation_id": "pay:0"} if why == "by name" else {}
     app.submit("pay", {"n": 0}, **by_name)
     options = {"operation_id": "pay:1"} if by_name else {}
-    op = submitted_behind(path, app, lambda: app.submit("pay", {"n": 1, "text": "secret-4711"}, **options), is_posted=False)
+    op = submitted_behind(path, app, lambda: app.submit("pay", {"n": 1}, **options), is_posted=False)
     assert op.created and op.operation_id == "pay:1"
-    assert all(b"secret-4711" not in board.read_bytes() for board in app.ledger.run_directory.glob("board.*"))
+    assert verify(app.ledger) == []
+
+
+def test_a_text_that_is_encrypted_lies_on_the_board_as_it_does_in_the_ledger(path: Path) -> None:
+    app = plain(path, codec=EncryptingCodec({"k1": new_key()}))
+    app.submit("pay", {"n": 0})
+    with ThreadPoolExecutor(1) as pool:
+        with a_turn(path) as holder:
+            told = pool.submit(app.submit, "pay", {"n": 1, "text": "secret-4711"}, metadata={"note": "secret-4712"})
+            (seen,) = eventually(lambda: holder.ledger.board.waiting())
+            assert b"pay:1" in seen.text and b"secret" not in seen.text
+        assert told.result(20).created
+    assert app.get("pay:1").metadata == {"note": "secret-4712"}
     assert verify(app.ledger, decode=app.shell.codec.decode) == []
 
 

@@ -32,11 +32,11 @@ from settled.execution.recorder_file import (
     offset,
     open_again,
     pack_slot,
-    range_lock,
     read_header,
     size,
     unpack_slot,
 )
+from settled.store.places import range_lock
 
 __all__ = ["LOCK_WAIT_US", "Phase", "Recorder", "RecorderUnreadableError", "SlotState"]
 
@@ -64,8 +64,8 @@ class Recorder:
         self._salt = zlib.crc32(self._map[: HEADER.size])
         self._mine = [threading.Lock() for _ in range(slots)]  # a lock of the file does not keep our own threads apart
         self._free = [pack_slot(slot, FREE, self._salt) for slot in range(slots)]
-        self._take = [range_lock(fcntl.F_WRLCK, slot) for slot in range(slots)]
-        self._give = [range_lock(fcntl.F_UNLCK, slot) for slot in range(slots)]
+        self._take = [range_lock(fcntl.F_WRLCK, offset(slot)) for slot in range(slots)]
+        self._give = [range_lock(fcntl.F_UNLCK, offset(slot)) for slot in range(slots)]
         _open_recorders.add(self)
 
     @classmethod

@@ -7,7 +7,6 @@ import errno
 import os
 import stat
 import struct
-import sys
 import zlib
 from enum import IntEnum
 from pathlib import Path
@@ -113,10 +112,3 @@ def open_again(fd: int, path: Path) -> int:
         os.close(again)
         raise FileNotFoundError(errno.ENOENT, "the flight recorder was replaced", str(path))
     return again
-
-
-def range_lock(kind: int, slot: int) -> bytes:
-    """Return the C struct flock for one byte per slot; an OFD lock belongs to the open file, not to the process."""
-    if sys.platform == "darwin":
-        return struct.pack("@qqihh", offset(slot), 1, 0, kind, os.SEEK_SET)
-    return struct.pack("@hhqqi4x", kind, os.SEEK_SET, offset(slot), 1, 0)

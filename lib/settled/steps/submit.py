@@ -118,9 +118,9 @@ def request_of(shell: Shell, transaction: Transaction, order: Order, now: Moment
 
 
 def posted(shell: Shell, orders: Sequence[Order], now: Moment) -> Post | None:
-    """Return the orders as another process could store them; None unless all of it is plain: known terms, no hold, no evidence to attach.
+    """Return the orders as another process can store them; None unless nothing is to follow: a hold, or evidence that waits for it.
 
-    A text that is encrypted for the ledger may not lie on the board, and terms are known once they are committed.
+    Their terms are known once they are committed.
     """
     requests = []
     trace = current_traceparent()
@@ -129,10 +129,7 @@ def posted(shell: Shell, orders: Sequence[Order], now: Moment) -> Post | None:
         terms_id = None if contract is None else shell.durable_terms(contract.terms)
         if terms_id is None or order.needs_approval or order.provider_reference is not None:
             return None
-        request = _request(shell, order, now, trace, terms_id)
-        if request.plain != (request.arguments, request.metadata):
-            return None
-        requests.append(request._replace(plain=None))
+        requests.append(_request(shell, order, now, trace, terms_id))
     return Post(requests, now.wall_us) if requests else None
 
 

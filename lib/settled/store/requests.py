@@ -69,7 +69,8 @@ class Request(NamedTuple):
     trace: str | None = None
 
 
-_FINGERPRINT_AT: Final = Row._fields.index("fingerprint")
+_CONTRACT_AT: Final = Row._fields.index("contract")
+FINGERPRINT_AT: Final = Row._fields.index("fingerprint")
 _IDENTITY_ENDS: Final = Request._fields.index("deadline_us") + 1
 assert Request._fields[:_IDENTITY_ENDS] == Row._fields[1 : _IDENTITY_ENDS + 1]
 
@@ -124,9 +125,29 @@ def store_requests(transaction: Transaction, requests: Sequence[Request], at_us:
     return stored
 
 
-def stored_by_another(requests: Sequence[Request], first: int, at_us: int) -> list[Stored]:
-    """Return what `store_requests` gave in another process, where it stored each of these, the first under the key `first`."""
-    return [_new(row_id, request, at_us, seal_id=0).stored for row_id, request in enumerate(requests, first)]
+def without_key(request: Request, at_us: int) -> New:
+    """Return the operation that a request is, all but its key and its seal: for another process that stores it."""
+    return _new(0, request, at_us, seal_id=0)
+
+
+def insert_all_new(transaction: Transaction, columns: Sequence[Any], events: Sequence[Any], texts: Sequence[Any], at_us: int) -> int | None:
+    """Insert operations that another process has made, under keys from the one returned on; None where one of them is not new.
+
+    `columns`, `events` and `texts` are those of `New` without the keys and the seal; the caller rolls back where it is None.
+    """
+    cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
+    seal_id = sealing.open(cursor, statements)
+    first = sealing.keys(len(columns))
+    keyed = [(key, *one) for key, one in enumerate(columns, first)]
+    if statements[_insert_operation].run_rows(cursor, _GIVEN, keyed) < len(keyed):
+        return None
+    statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [(key, *one, seal_id) for key, one in enumerate(events, first)])
+    bodies = [(key, part, body) for key, of_one in enumerate(texts, first) for part, body in of_one]
+    statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, bodies)
+    sealing.add([one[-1] for one in keyed], at_us)
+    for one in keyed:
+        sealing.count(one[_CONTRACT_AT], _PREPARED._value_, 1)
+    return first
 
 
 def new_operation(transaction: Transaction, request: Request, at_us: int) -> New:
@@ -167,7 +188,7 @@ def _new(row_id: int, request: Request, at_us: int, seal_id: int) -> New:
     events, chain = event_rows(row_id, request.operation_id, 0, GENESIS, [happened], seal_id)
     due_us, terms = request.due_us, request.terms
     row = Row._make((row_id, *request[:_IDENTITY_ENDS], at_us, *_TO_DUE, due_us, *_TO_TERMS, terms, *_TO_UPDATED, at_us, chain))
-    before, after = row[:_FINGERPRINT_AT], row[_FINGERPRINT_AT + 1 : _STATE_FROM]
+    before, after = row[:FINGERPRINT_AT], row[FINGERPRINT_AT + 1 : _STATE_FROM]
     columns = (*before, fingerprint_bytes(row.fingerprint), *after, due_us, terms, at_us, chain)
     texts = [(row_id, ARGUMENTS, request.arguments)]
     if request.metadata is not None:

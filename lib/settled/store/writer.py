@@ -26,7 +26,7 @@ _UPDATE_VALUES: Final = (*(f"new_{name}" for name in STATE_COLUMNS), "seen_id", 
 _STATE_FROM: Final = Row._fields.index(STATE_COLUMNS[0])
 EVENT_COLUMNS: Final = tuple(column.name for column in event.c)
 PAYLOAD_COLUMNS: Final = tuple(column.name for column in payload.c)
-_HASH_AT, _AT_US_AT = EVENT_COLUMNS.index("hash"), EVENT_COLUMNS.index("at_us")
+HASH_AT, _AT_US_AT = EVENT_COLUMNS.index("hash"), EVENT_COLUMNS.index("at_us")
 _quoted: Final = json.encoder.encode_basestring
 
 
@@ -166,7 +166,7 @@ def _alone(transaction: Transaction, move: Move, one: _Written) -> Recorded:
 def _cover(transaction: Transaction, moves: Sequence[Move], written: Sequence[_Written]) -> None:
     """Seal what was written, count what has moved, note what a person must know of."""
     rows = [row for one in written for row in one.events]
-    transaction.sealing.add([row[_HASH_AT] for row in rows], max([row[_AT_US_AT] for row in rows], default=0))
+    transaction.sealing.add([row[HASH_AT] for row in rows], max([row[_AT_US_AT] for row in rows], default=0))
     count = transaction.sealing.count
     for move, one in zip(moves, written, strict=True):
         seen, row, events = move.seen, one.row, move.events

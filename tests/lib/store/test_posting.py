@@ -1,6 +1,7 @@
 """Who waits for the turn has its requests stored by the process whose turn it is, and by nobody twice."""
 
 import itertools
+import json
 import signal
 import sys
 import threading
@@ -13,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from settled.core.canonical import compact_json
 from settled.core.errors import LedgerUnavailableError, OperationConflictError
 from settled.core.limits import DEFAULTS
 from settled.store.audit import verify
@@ -138,10 +138,23 @@ def test_two_that_post_the_same_are_one_operation(ledger: Ledger) -> None:
     assert stored(ledger) == ["same"] and verify(ledger) == []
 
 
-WRONG = [["op"], ["op"] * 19, [*a_request("op")[:5], "no fingerprint", *a_request("op")[6:]], [None] * 18]
+def changed(change: Callable[[list[Any]], object]) -> bytes:
+    """Return the text of one operation with one thing in it changed."""
+    text = json.loads(Post([a_request("op")], NOW_US).text())
+    change(text)
+    return json.dumps(text).encode()
+
+
 STRANGE = [
-    b"[", b"null", b"{}", b"[]", b"[1]", b'["a"]', b"[" * 7000, b"\xff\xfe", compact_json(["5", a_request("op")]).encode(),
-    compact_json([5.5, a_request("op")]).encode(), *(compact_json([NOW_US, one]).encode() for one in WRONG),
+    b"[", b"null", b"{}", b"[]", b"[1]", b'["a"]', b"[" * 7000, b"\xff\xfe", b'[1,["op"]]',
+    changed(lambda text: text.__setitem__(0, "5")),
+    changed(lambda text: text[1][0].__setitem__(-1, "no hex")),
+    changed(lambda text: text[1][0].append(1)),
+    changed(lambda text: text[1][1].pop()),
+    changed(lambda text: text[1][0].__setitem__(0, None)),
+    changed(lambda text: text[1][1].__setitem__(0, "one")),
+    changed(lambda text: text[1].__setitem__(2, [["a part", "a body"]])),
+    changed(lambda text: text[1].__setitem__(2, [[0]])),
 ]  # fmt: skip
 
 
