@@ -1,12 +1,11 @@
-"""A small file that the processes of a ledger map: who waits for the turn pins what it would store, and who has the turn stores it too.
+"""A small file that the processes of a ledger share: who waits for the turn pins what it would store, and who has the turn stores it too.
 
 Promise: it holds nothing of value and decides nothing. A text is taken only by who has the turn, and answered only after the commit that
 stored it; one that is not answered was stored by nobody, or its owner finds it in the ledger. What is torn, strange or too long is
-passed over, and whoever cannot use the file goes without it.
+passed over, and whoever cannot use the file goes without it. It is read and written, not mapped: one that is cut short ends nobody.
 """
 
 import fcntl
-import mmap
 import os
 import struct
 import zlib
@@ -19,18 +18,21 @@ from settled.store.places import open_shared, range_lock
 
 PLACES: Final = 16
 _PLACE_BYTES: Final = 8192
-_WORDS_BYTES: Final = 8 * PLACES
-_HEAD_BYTES: Final = 4096  # of each place the number of its last text, then the number of the last text that was answered
-_SIZE: Final = _HEAD_BYTES + PLACES * _PLACE_BYTES
-_FRAME: Final = struct.Struct("=II")  # length and checksum of the text that follows
+_HEAD_BYTES: Final = 4096
+_WORD: Final = struct.Struct("=Q")
+_WORDS: Final = struct.Struct(f"={2 * PLACES}Q")  # of each place the number of its last text, then of the last that was answered
+_WORDS_BYTES: Final = PLACES * _WORD.size
+_FRAME: Final = struct.Struct("=QII")  # number, length and checksum of the text that follows
 _ANSWER_BYTES: Final = 256
 TEXT_BYTES_MAX: Final = _PLACE_BYTES - _ANSWER_BYTES - _FRAME.size
-_IS_POSSIBLE: Final = hasattr(fcntl, "F_OFD_SETLK") and hasattr(os, "posix_fallocate")  # locks of the open file, not of the process
+_ANSWER_AT: Final = _PLACE_BYTES - _ANSWER_BYTES
+_HAS_LOCKS: Final = hasattr(fcntl, "F_OFD_SETLK")  # locks of the open file, not of the process
 
 
 class Pinned(NamedTuple):
-    """One text that waits: where, its number there, and what it says."""
+    """One text that waits: in which file, at which place, its number there, and what it says."""
 
+    file: "_File"
     place: int
     number: int
     text: bytes
@@ -41,116 +43,153 @@ class Board:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._map: mmap.mmap | None = None
-        self._words: memoryview
-        self._fd = -1
-        self._place = -1
-        self._number = self._length = 0
-        self._is_out = not _IS_POSSIBLE
+        self._file: _File | None = None
+        self._pin: Pin | None = None
+        self._is_out = not _HAS_LOCKS
 
-    def has_room_for(self, text: bytes) -> bool:
-        """Return whether this process has a place, and `text` is short enough for it."""
-        return len(text) <= TEXT_BYTES_MAX and self._has_place()
+    def pin(self, text: bytes) -> "Pin | None":
+        """Pin a text, one at a time; None where this process has no place, or `text` is too long for it."""
+        file = self._open()
+        if file is None or len(text) > TEXT_BYTES_MAX or not file.has_place():
+            return None
+        self._pin = pin = Pin(file, len(text))
+        try:
+            file.write(file.place, 0, pin.number, text)
+            file.write_word(file.place, pin.number)  # last: now it can be seen
+        except OSError:
+            pin.take_down()
+            return None
+        return pin
 
-    def pin(self, text: bytes) -> None:
-        """Pin a text at this process' place, for which there is room; one at a time."""
-        self._number, self._length = self._number + 1, len(text)
-        self._write(self._place, 0, text)
-        self._words[self._place] = self._number  # last: now it can be seen
-
-    def is_answered(self) -> bool:
-        """Return whether what is pinned was answered."""
-        return self._map is not None and self._words[PLACES + self._place] == self._number
-
-    def take_down(self) -> bytes:
-        """Take down what is pinned, and clear it away; return the answer, empty where there is none. Nobody takes it from then on."""
-        answer = self._read(self._place, TEXT_BYTES_MAX + _FRAME.size, _ANSWER_BYTES - _FRAME.size) if self.is_answered() else b""
-        self._words[PLACES + self._place] = self._number
-        self._write(self._place, 0, bytes(self._length))
-        return answer
+    def give_up(self) -> None:
+        """Take down what this process has pinned: an interrupt may have come while that was done."""
+        pin, self._pin = self._pin, None
+        if pin is not None:
+            pin.take_down()
 
     def waiting(self) -> list[Pinned]:
         """Return what others have pinned and nobody has answered. For who has the turn, and inside its transaction."""
-        if self._map is None and not self._open():
-            return []
-        assert self._map is not None
-        if self._map[:_WORDS_BYTES] == self._map[_WORDS_BYTES : 2 * _WORDS_BYTES]:
-            return []
-        found, words = [], self._words
+        file = self._open()
+        return [] if file is None else file.waiting()
+
+    def close(self) -> None:
+        """Leave the place to others, once nobody here is in the midst of something. A later use opens the file again."""
+        self._file = self._pin = None
+
+    def _open(self) -> "_File | None":
+        file = self._file
+        if file is None and not self._is_out:
+            try:
+                file = self._file = _File(self._path)
+            except OSError:
+                self._is_out = True  # whoever comes by it waits for its own turn
+        return file
+
+
+class Pin:
+    """What this process has pinned."""
+
+    __slots__ = ("_file", "_length", "number")
+
+    def __init__(self, file: "_File", length: int) -> None:
+        self._file, self._length = file, length
+        file.number += 1
+        self.number = file.number
+
+    def is_answered(self) -> bool:
+        """Return whether somebody has answered."""
+        return self._file.word(PLACES + self._file.place) == self.number
+
+    def take_down(self) -> bytes | None:
+        """Wipe it away; return the answer, None where there is none yet. Nobody takes it from then on."""
+        file, place = self._file, self._file.place
+        answer = file.read(place, _ANSWER_AT, self.number, _ANSWER_BYTES - _FRAME.size) if self.is_answered() else None
+        with suppress(OSError):
+            file.write_word(PLACES + place, self.number)
+            file.write(place, 0, self.number, bytes(self._length))
+        return answer
+
+
+def answer_all(taken: Sequence[Pinned], answers: Sequence[bytes]) -> None:
+    """Answer texts that were taken: after the commit, and before the turn is left. Who cannot be answered looks for itself."""
+    for one, answer in zip(taken, answers, strict=True):
+        with suppress(OSError):
+            one.file.write(one.place, _ANSWER_AT, one.number, answer)
+            one.file.write_word(PLACES + one.place, one.number)
+
+
+class _File:
+    """The open file. It is closed once nobody refers to it, so that what is under way when the board is closed ends as it began."""
+
+    def __init__(self, path: Path) -> None:
+        self.place = -1
+        self.number = 0
+        self._fd = open_shared(path)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._fd)
+
+    def has_place(self) -> bool:
+        """Take a place where this process has none; return whether it has one."""
+        if self.place >= 0:
+            return True
         for place in range(PLACES):
-            number = words[place]
-            if number != words[PLACES + place] and place != self._place and self._is_lived_in(place):
-                text = self._read(place, 0, TEXT_BYTES_MAX)
-                if text:
-                    found.append(Pinned(place, number, text))
+            with suppress(OSError):  # somebody lives there
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, range_lock(fcntl.F_WRLCK, place))
+                self.number = max(self.word(place), self.word(PLACES + place))
+                self.write_word(PLACES + place, self.number)
+                self.write_word(place, self.number)
+                self.write(place, 0, 0, bytes(TEXT_BYTES_MAX))  # what its last owner was killed over
+                self.place = place
+                return True
+        return False
+
+    def waiting(self) -> list[Pinned]:
+        try:
+            words = os.pread(self._fd, _WORDS.size, 0)
+            if words[:_WORDS_BYTES] == words[_WORDS_BYTES:]:
+                return []
+            numbers = _WORDS.unpack(words.ljust(_WORDS.size, b"\0"))
+            found = []
+            for place, (number, answered) in enumerate(zip(numbers[:PLACES], numbers[PLACES:], strict=True)):
+                if number != answered and place != self.place and self._is_lived_in(place):
+                    text = self.read(place, 0, number, TEXT_BYTES_MAX)
+                    if text:
+                        found.append(Pinned(self, place, number, text))
+        except OSError:
+            return []
         return found
 
     def _is_lived_in(self, place: int) -> bool:
         """Whether somebody still waits there: what a killed process left may not be stored when nobody reckons with it any more."""
         return fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, range_lock(fcntl.F_WRLCK, place)) != range_lock(fcntl.F_UNLCK, place)
 
-    def answer_all(self, taken: Sequence[Pinned], answers: Sequence[bytes]) -> None:
-        """Answer texts that were taken: after the commit, and before the turn is left."""
-        for one, answer in zip(taken, answers, strict=True):
-            self._write(one.place, TEXT_BYTES_MAX + _FRAME.size, answer)
-            self._words[PLACES + one.place] = one.number
-
-    def close(self) -> None:
-        """Close the file, and leave the place to others. A later use opens it again."""
-        if self._map is not None:
-            self._words.release()
-            with suppress(BufferError):  # a fork came while another thread, which is not in the child, looked at it
-                self._map.close()
-            os.close(self._fd)
-        self._map, self._fd, self._place = None, -1, -1
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _has_place(self) -> bool:
-        if self._place >= 0:
-            return True
-        if self._map is None and not self._open():
-            return False
-        for place in range(PLACES):
-            with suppress(OSError):  # somebody lives there
-                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, range_lock(fcntl.F_WRLCK, place))
-                self._place = place
-                self._number = max(self._words[place], self._words[PLACES + place])
-                self._words[PLACES + place] = self._words[place] = self._number
-                self._write(place, 0, bytes(TEXT_BYTES_MAX))  # what its last owner was killed over
-                return True
-        return False
-
-    def _open(self) -> bool:
-        if self._is_out:
-            return False
+    def word(self, at: int) -> int:
+        """Return one number of the head; 0 from a file that was cut short, or cannot be read."""
         try:
-            fd = open_shared(self._path)
-            try:
-                if os.fstat(fd).st_size < _SIZE:
-                    os.posix_fallocate(fd, 0, _SIZE)  # a hole would kill whoever touches it on a full disk
-                self._map = mmap.mmap(fd, _SIZE)
-            except BaseException:
-                os.close(fd)
-                raise
+            found = os.pread(self._fd, _WORD.size, at * _WORD.size)
         except OSError:
-            self._is_out = True  # whoever comes by it waits for its own turn
-            return False
-        self._fd, self._words = fd, memoryview(self._map)[: 2 * _WORDS_BYTES].cast("Q")
-        return True
+            return 0
+        return int(_WORD.unpack(found)[0]) if len(found) == _WORD.size else 0
 
-    def _write(self, place: int, at: int, text: bytes) -> None:
-        assert self._map is not None
-        begin = _HEAD_BYTES + place * _PLACE_BYTES + at
-        self._map[begin : begin + _FRAME.size + len(text)] = _FRAME.pack(len(text), zlib.crc32(text)) + text
+    def write_word(self, at: int, number: int) -> None:
+        os.pwrite(self._fd, _WORD.pack(number), at * _WORD.size)
 
-    def _read(self, place: int, at: int, bytes_max: int) -> bytes:
-        """Return the text that stands there, empty where it is torn."""
-        assert self._map is not None
+    def write(self, place: int, at: int, number: int, text: bytes) -> None:
+        os.pwrite(self._fd, _FRAME.pack(number, len(text), zlib.crc32(text)) + text, _HEAD_BYTES + place * _PLACE_BYTES + at)
+
+    def read(self, place: int, at: int, number: int, bytes_max: int) -> bytes:
+        """Return the text of this number that stands there, empty where it is torn or another."""
         begin = _HEAD_BYTES + place * _PLACE_BYTES + at
-        length, checksum = _FRAME.unpack_from(self._map, begin)
-        if length > bytes_max:
+        try:
+            frame = os.pread(self._fd, _FRAME.size, begin)
+            if len(frame) < _FRAME.size:
+                return b""
+            found, length, checksum = _FRAME.unpack(frame)
+            if found != number or length > bytes_max:
+                return b""
+            text = os.pread(self._fd, length, begin + _FRAME.size)
+        except OSError:
             return b""
-        text = self._map[begin + _FRAME.size : begin + _FRAME.size + length]
-        return text if zlib.crc32(text) == checksum else b""
+        return text if len(text) == length and zlib.crc32(text) == checksum else b""

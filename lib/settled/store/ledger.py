@@ -42,7 +42,7 @@ class Ledger:
         self._engine: sa.Engine | None = None
         self.run_directory = self.path.with_name(self.path.name + ".run")  # locks, recorders and doorbells live there
         self.turnstile = Turnstile(self.run_directory / "turn", monotonic_us=monotonic_us, timeout_seconds=limits.busy_timeout_seconds)
-        self.board = Board(self.run_directory / f"board.{VERSION}")
+        self.board = Board(self.run_directory / "board")
         self.statements: Statements
         self.connections: Connections
         self._pid = 0
@@ -147,6 +147,8 @@ class Ledger:
         check_library(self._meta.get("journal_mode", "delete"), self.path)
         self.statements = Statements(engine.dialect)
         self.connections = Connections(engine)
+        # Of this very file: who still has open what was put aside, by a restore for instance, may not store for who has this one.
+        self.board = Board(self.run_directory / f"board.{VERSION}.{self.path.stat().st_ino:x}")
         self._engine, self._pid = engine, os.getpid()
 
 

@@ -4,6 +4,7 @@ Promise: what the block recorded is committed whole with its seal and tally, or 
 out as ours.
 """
 
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,8 @@ class Scope:
             raise self._ours(failed) from failed
         self._ledger.connections.give(self._taken)
         for call in self._transaction.after_commit:
-            call()
+            with suppress(Exception):  # it is committed, and its owner is to hear nothing else
+                call()
 
     def _roll_back(self) -> None:
         try:

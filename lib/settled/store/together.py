@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from settled.core.errors import LedgerUnavailableError
+from settled.store.board import Pin, answer_all
 from settled.store.failures import translate
 from settled.store.posting import Post, store_posts
 from settled.store.transaction import Transaction
@@ -156,6 +157,7 @@ class Together:
                 results += self._commit(pieces)
         except BaseException as error:  # noqa: BLE001 - told to everyone whom it concerns
             failed = error
+            self._ledger.board.give_up()
             self._ledger.turnstile.leave_whole()
         if not pieces:
             return failed
@@ -191,7 +193,7 @@ class Together:
             return []
         answers = self._store_posts(transaction, [*own, *(one.text for one in posted)])
         if posted:
-            transaction.after_commit.append(partial(board.answer_all, posted, answers[len(own) :]))
+            transaction.after_commit.append(partial(answer_all, posted, answers[len(own) :]))
         return answers[: len(own)]
 
     def _store_posts(self, transaction: Transaction, texts: Sequence[bytes]) -> list[bytes]:
@@ -209,39 +211,45 @@ class Together:
             return self._commit([piece])[0], None
         post = piece.post()
         text = b"" if post is None else post.text()
-        if post is None or not board.has_room_for(text):
+        pin = board.pin(text) if text else None
+        if post is None or pin is None:
             return self._commit([piece])[0], None
-        answer, interrupt = self._wait_with_post(text)
+        answer, interrupt = self._wait_with(pin)
+        if answer:
+            turnstile.leave_whole()
+            return post.accept(answer), interrupt
+        if interrupt is not None:
+            raise interrupt
+        if answer is not None:  # it is left to us, and nobody has it in hand
+            turnstile.leave_whole()
+            return self._commit([piece])[0], None
+        has_turn = turnstile.is_ours
         try:
-            if answer:
-                return post.accept(answer), interrupt
-            if interrupt is not None:
-                raise interrupt
             return self._commit_posted(piece, post, text), None
         except LedgerUnavailableError as error:
-            if turnstile.is_ours:
+            if has_turn:
                 raise
             raise _not_known("the process that was to commit this write with its own does not go on") from error
         finally:
-            turnstile.__exit__()
+            turnstile.leave_whole()
 
-    def _wait_with_post(self, text: bytes) -> tuple[bytes, BaseException | None]:
-        """Pin a text and wait until it is answered, or the turn is ours; return the answer, if there is one.
+    def _wait_with(self, pin: Pin) -> tuple[bytes | None, BaseException | None]:
+        """Wait until what is pinned is answered, or the turn is ours; return the answer, None where there is none.
 
-        An interrupt is told once it is known what became of the text: somebody may have it in hand.
+        An interrupt is told once it is known what became of it: somebody may have it in hand.
         """
-        turnstile, board = self._ledger.turnstile, self._ledger.board
         interrupt: BaseException | None = None
         try:
-            board.pin(text)
             while True:
                 try:
-                    turnstile.enter(board.is_answered)
+                    self._ledger.turnstile.enter(pin.is_answered)
                     break
-                except KeyboardInterrupt as error:
+                except Exception:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - told above
                     interrupt = interrupt or error
         finally:
-            answer = board.take_down()
+            answer = pin.take_down()
         return answer, interrupt
 
     def _gather(self, pieces: list[_Piece]) -> None:

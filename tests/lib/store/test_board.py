@@ -7,17 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from settled.store.board import PLACES, TEXT_BYTES_MAX, Board
+from settled.store.board import PLACES, TEXT_BYTES_MAX, Board, Pin, answer_all
 from tests.lib.children import Child
-
-
-def pin(board: Board, text: bytes) -> bool:
-    """Pin a text where there is room for it."""
-    there_is_room = board.has_room_for(text)
-    if there_is_room:
-        board.pin(text)
-    return there_is_room
-
 
 Make = Callable[[], Board]
 PINNING = """
@@ -25,9 +16,8 @@ import sys
 from pathlib import Path
 from settled.store.board import Board
 board = Board(Path(sys.argv[1]))
-room = board.has_room_for(b"of the child")
-board.pin(b"of the child")
-print(room)
+pin = board.pin(b"of the child")
+print(pin is not None)
 input()
 """
 
@@ -50,68 +40,116 @@ def board(path: Path) -> Iterator[Make]:
         yield make
 
 
+def pinned(board: Board, text: bytes) -> Pin:
+    """Pin a text for which there is room."""
+    pin = board.pin(text)
+    assert pin is not None
+    return pin
+
+
 def test_what_one_pins_the_others_see_and_one_of_them_answers(board: Make) -> None:
     mine, other, third = board(), board(), board()
-    assert pin(mine, b"please")
+    pin = pinned(mine, b"please")
     assert mine.waiting() == []
     (seen,) = other.waiting()
-    assert seen.text == b"please" and third.waiting() == [seen]
-    assert not mine.is_answered()
-    other.answer_all([seen], [b"done"])
-    assert mine.is_answered() and third.waiting() == []
-    assert mine.take_down() == b"done"
-    assert pin(mine, b"again") and [one.text for one in other.waiting()] == [b"again"]
+    assert seen.text == b"please" and [one.text for one in third.waiting()] == [b"please"]
+    assert not pin.is_answered()
+    answer_all([seen], [b"done"])
+    assert pin.is_answered() and third.waiting() == []
+    assert pin.take_down() == b"done"
+    pinned(mine, b"again")
+    assert [one.text for one in other.waiting()] == [b"again"]
+
+
+def test_an_empty_answer_is_told_from_none(board: Make) -> None:
+    mine, other = board(), board()
+    assert pinned(mine, b"first").take_down() is None
+    pin = pinned(mine, b"second")
+    answer_all(other.waiting(), [b""])
+    assert pin.take_down() == b""
 
 
 def test_what_is_taken_down_is_gone_from_the_file(board: Make, path: Path) -> None:
     mine, other = board(), board()
-    assert pin(mine, b"4111 1111 1111 1111")
+    pin = pinned(mine, b"4111 1111 1111 1111")
     assert b"4111" in path.read_bytes()
-    assert mine.take_down() == b""
+    pin.take_down()
     assert other.waiting() == []
     assert b"4111" not in path.read_bytes()
+    pinned(mine, b"4222 2222 2222 2222")
+    mine.give_up()
+    assert other.waiting() == [] and b"4222" not in path.read_bytes()
 
 
 def test_an_answer_that_comes_late_is_none_to_what_is_pinned_next(board: Make) -> None:
     mine, other = board(), board()
-    assert pin(mine, b"first")
+    pin = pinned(mine, b"first")
     (first,) = other.waiting()
-    mine.take_down()
-    assert pin(mine, b"second")
-    other.answer_all([first], [b"of the first"])
-    assert not mine.is_answered()
+    pin.take_down()
+    second = pinned(mine, b"second")
+    answer_all([first], [b"of the first"])
+    assert not second.is_answered()
     assert [one.text for one in other.waiting()] == [b"second"]
+    answer_all(other.waiting(), [b"of the second"])
+    assert second.take_down() == b"of the second"
 
 
-def test_a_torn_text_is_passed_over_and_a_torn_answer_is_none(board: Make, path: Path) -> None:
+def test_a_torn_text_is_passed_over_and_a_torn_answer_says_nothing(board: Make, path: Path) -> None:
     mine, other = board(), board()
-    assert pin(mine, b"please")
+    pin = pinned(mine, b"please")
     (seen,) = other.waiting()
     with path.open("r+b") as file:
         file.seek(path.read_bytes().index(b"please"))
         file.write(b"P")
     assert other.waiting() == []
-    other.answer_all([seen], [b"stored here"])
+    answer_all([seen], [b"stored here"])
     with path.open("r+b") as file:
         file.seek(path.read_bytes().index(b"stored here"))
         file.write(b"S")
-    assert mine.is_answered() and mine.take_down() == b""
+    assert pin.is_answered() and pin.take_down() == b""
+
+
+@pytest.mark.parametrize("length", [0, 100, 5000])
+def test_a_file_that_is_cut_short_under_way_ends_nobody(board: Make, path: Path, length: int) -> None:
+    mine, other = board(), board()
+    pin = pinned(mine, b"please")
+    seen = other.waiting()
+    os.truncate(path, length)
+    assert not pin.is_answered() and len(other.waiting()) <= 1
+    answer_all(seen, [b"done"])
+    assert pin.take_down() in (b"done", b"", None)
+    again = pinned(mine, b"again")
+    assert [one.text for one in other.waiting()] == [b"again"]
+    again.take_down()
+
+
+def test_what_is_under_way_when_the_board_is_closed_ends_as_it_began(board: Make) -> None:
+    mine, other = board(), board()
+    pin = pinned(mine, b"please")
+    seen = other.waiting()
+    mine.close()
+    other.close()
+    answer_all(seen, [b"done"])
+    assert pin.is_answered() and pin.take_down() == b"done"
 
 
 def test_a_text_that_is_too_long_is_not_pinned(board: Make) -> None:
     mine, other = board(), board()
-    assert not pin(mine, b"x" * (TEXT_BYTES_MAX + 1)) and other.waiting() == []
-    assert pin(mine, b"x" * TEXT_BYTES_MAX) and len(other.waiting()[0].text) == TEXT_BYTES_MAX
-    other.answer_all([other.waiting()[0]], [b"y" * 200])
-    assert mine.take_down() == b"y" * 200
+    assert mine.pin(b"x" * (TEXT_BYTES_MAX + 1)) is None and other.waiting() == []
+    pin = pinned(mine, b"x" * TEXT_BYTES_MAX)
+    assert len(other.waiting()[0].text) == TEXT_BYTES_MAX
+    answer_all(other.waiting(), [b"y" * 200])
+    assert pin.take_down() == b"y" * 200
 
 
 def test_who_finds_no_place_goes_without(board: Make) -> None:
     boards = [board() for _ in range(PLACES + 1)]
-    assert [pin(one, b"%d" % number) for number, one in enumerate(boards)] == [True] * PLACES + [False]
+    pins = [one.pin(b"%d" % number) for number, one in enumerate(boards)]
+    assert [pin is not None for pin in pins] == [True] * PLACES + [False]
     assert len(boards[-1].waiting()) == PLACES
     boards[3].close()
-    assert pin(boards[-1], b"late")
+    pins[3] = None
+    pinned(boards[-1], b"late")
     assert sorted(one.text for one in boards[0].waiting())[-1] == b"late"
 
 
@@ -123,21 +161,22 @@ def test_what_a_killed_process_left_is_not_taken_and_its_place_is_cleared_for_th
         child.kill()
     assert other.waiting() == []
     assert b"of the child" in path.read_bytes()
-    assert pin(other, b"mine")
+    pinned(other, b"mine")
     assert b"of the child" not in path.read_bytes()
     assert [one.text for one in board().waiting()] == [b"mine"]
 
 
 def test_a_fork_leaves_its_parent_the_place(board: Make) -> None:
     mine, other = board(), board()
-    assert pin(mine, b"of the parent")
+    pinned(mine, b"of the parent")
     child = os.fork()
     if child == 0:
         mine.close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert [one.text for one in other.waiting()] == [b"of the parent"]
-    assert pin(other, b"other") and len(board().waiting()) == 2
+    pinned(other, b"other")
+    assert len(board().waiting()) == 2
 
 
 @pytest.mark.parametrize("place", ["missing/board", "file/board", "link", "folder"])
@@ -146,7 +185,7 @@ def test_a_board_that_cannot_be_used_is_gone_without(tmp_path: Path, place: str)
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "folder").mkdir()
     useless = Board(tmp_path / place)
-    assert not pin(useless, b"please") and useless.waiting() == []
+    assert useless.pin(b"please") is None and useless.waiting() == []
     assert not (tmp_path / "elsewhere").exists()
     useless.close()
 
@@ -155,15 +194,15 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from settled.store.board import Board
-resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 board = Board(Path(sys.argv[1]))
-print(board.has_room_for(b"please"), board.waiting())
+print(board.pin(b"please"), board.waiting())
 """
 
 
 def test_a_disk_without_room_for_the_board_ends_nobody(path: Path) -> None:
     with Child(FULL, path) as child:
-        assert child.hear() == "False []"
+        assert child.hear() == "None []"
 
 
 def test_a_board_is_private_or_its_groups(tmp_path: Path) -> None:

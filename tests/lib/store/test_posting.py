@@ -18,6 +18,7 @@ from settled.core.errors import LedgerUnavailableError, OperationConflictError
 from settled.core.limits import DEFAULTS
 from settled.store.audit import verify
 from settled.store.board import Board
+from settled.store.creation import create_ledger
 from settled.store.ledger import Ledger
 from settled.store.posting import Post
 from settled.store.reads import find_row
@@ -37,7 +38,7 @@ import os, signal, sys, time
 from settled.store.ledger import Ledger
 from settled.store import board, posting, together
 ledger = Ledger(sys.argv[1], monotonic_us=lambda: time.monotonic_ns() // 1000)
-there = {"answer": board.Board.answer_all, "store_posts": posting.store_posts, "-": print}[sys.argv[2]]
+there = {"answer": board.answer_all, "store_posts": posting.store_posts, "-": print}[sys.argv[2]]
 def look(frame, event, _):
     if event == "call" and frame.f_code is getattr(there, "__code__", None):
         sys.setprofile(None)
@@ -130,6 +131,38 @@ def test_what_is_not_new_is_left_to_its_owner_and_disturbs_nobody(ledger: Ledger
     assert verify(ledger) == []
 
 
+def test_who_is_answered_with_nothing_takes_its_own_turn(ledger: Ledger) -> None:
+    submit(ledger, "taken")
+    poster = another(ledger)
+    had_turn: list[bool] = []
+
+    def look(transaction: Transaction) -> Any:
+        had_turn.append(poster.turnstile.is_ours)
+        return storing("taken")(transaction)
+
+    with a_turn(ledger) as post:
+        told = post(look, a_post("taken"), by=poster)
+    assert not told.result(20).created
+    assert had_turn == [True] and poster.turnstile.missed == 0
+
+
+def test_a_process_on_a_file_that_was_put_aside_stores_nothing_for_who_has_the_new_one(ledger: Ledger) -> None:
+    submit(ledger, "before")
+    ledger.engine()
+    for name in (ledger.path.name, f"{ledger.path.name}-wal", f"{ledger.path.name}-shm"):
+        ledger.path.with_name(name).rename(ledger.path.with_name(f"aside-{name}"))
+    create_ledger(ledger.path, at_us=NOW_US)
+    newer = another(ledger)
+    newer.engine()
+    with ThreadPoolExecutor(1) as pool:
+        with a_turn(ledger):
+            told = pool.submit(newer.together.write, storing("new"), nothing, a_post("new"))
+            eventually(lambda: newer.turnstile._owner is not None or told.done())
+            assert ledger.board.waiting() == []
+        assert told.result(20)
+    assert stored(newer) == ["new"]
+
+
 def test_two_that_post_the_same_are_one_operation(ledger: Ledger) -> None:
     with a_turn(ledger) as post:
         both = [post(storing("same"), a_post("same")) for _ in range(2)]
@@ -163,10 +196,9 @@ def test_a_text_that_says_nothing_is_answered_with_nothing_and_disturbs_nobody(l
     stranger = Board(another(ledger).run_directory / next(iter(_boards(ledger))))
     with a_turn(ledger, storing("mine")) as post:
         good = post(never, a_post("good"))
-        assert stranger.has_room_for(text)
-        stranger.pin(text)
+        pin = stranger.pin(text)
     assert good.result(20)[0].created
-    assert stranger.is_answered() and stranger.take_down() == b""
+    assert pin is not None and pin.take_down() == b""
     assert stored(ledger) == ["good", "mine"] and verify(ledger) == []
     stranger.close()
 
