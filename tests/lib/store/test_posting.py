@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +188,10 @@ STRANGE = [
     changed(lambda text: text[1][1].__setitem__(0, "one")),
     changed(lambda text: text[1].__setitem__(2, [["a part", "a body"]])),
     changed(lambda text: text[1].__setitem__(2, [[0]])),
+    changed(lambda text: text[1][0].__setitem__(0, "\ud800")),
+    changed(lambda text: text[1][0].__setitem__(0, {"operation": "id"})),
+    changed(lambda text: text[1][1].__setitem__(4, 10**30)),
+    changed(lambda text: text[1][0].__setitem__(-3, "no terms")),
 ]  # fmt: skip
 
 
@@ -324,25 +328,28 @@ input()
 """
 
 
-def said_by(child: Child, *, until_killed: bool = False) -> list[str]:
+@contextmanager
+def a_crowd(ledger: Ledger, count: int) -> Iterator[list[Child]]:
+    """Let four processes begin together, each with `count` requests of its own and as many that all of them make."""
+    with ExitStack() as started:
+        children = [started.enter_context(Child(CROWD, ledger.path, name, count)) for name in "abcd"]
+        assert [child.hear() for child in children] == ["ready"] * 4
+        for child in children:
+            child.tell()
+        yield children
+
+
+def said_by(child: Child) -> list[str]:
     made = []
-    while (line := child.hear()) != "done" and (line or not until_killed):
+    while (line := child.hear()) != "done":
         made.append(line.removeprefix("made "))
     return made
 
 
 @pytest.mark.promise("S87", part="four processes in a crowd: none is refused, and they share commits")
 def test_a_crowd_of_processes_stores_each_request_once_and_shares_commits(ledger: Ledger) -> None:
-    children = [Child(CROWD, ledger.path, name, 100) for name in "abcd"]
-    try:
-        assert [child.hear() for child in children] == ["ready"] * 4
-        for child in children:
-            child.tell()
-        with ThreadPoolExecutor(4) as pool:
-            made = sorted(itertools.chain.from_iterable(pool.map(said_by, children)))
-    finally:
-        for child in children:
-            child.__exit__()
+    with a_crowd(ledger, 100) as children, ThreadPoolExecutor(4) as pool:
+        made = sorted(itertools.chain.from_iterable(pool.map(said_by, children)))
     expected = sorted([f"{name}-{number}" for name in ["a", "b", "c", "d", "shared"] for number in range(100)])
     assert stored(ledger) == expected
     assert made == expected, "each was created once, and one of them was told so"
@@ -352,19 +359,11 @@ def test_a_crowd_of_processes_stores_each_request_once_and_shares_commits(ledger
 
 @pytest.mark.parametrize("after", [3, 30, 55])
 def test_one_of_a_crowd_that_is_killed_takes_nobody_with_it(ledger: Ledger, after: int) -> None:
-    children = [Child(CROWD, ledger.path, name, 60) for name in "abcd"]
-    try:
-        assert [child.hear() for child in children] == ["ready"] * 4
-        for child in children:
-            child.tell()
-        with ThreadPoolExecutor(3) as pool:
-            others = pool.map(said_by, children[1:])
-            heard = [children[0].hear() for _ in range(after)]
-            children[0].kill()
-            told = {line.removeprefix("made ") for line in heard} | set(itertools.chain.from_iterable(others))
-    finally:
-        for child in children:
-            child.__exit__()
+    with a_crowd(ledger, 60) as children, ThreadPoolExecutor(3) as pool:
+        others = pool.map(said_by, children[1:])
+        heard = [children[0].hear() for _ in range(after)]
+        children[0].kill()
+        told = {line.removeprefix("made ") for line in heard} | set(itertools.chain.from_iterable(others))
     there = set(stored(ledger))
     assert told - {"done", ""} <= there
     assert {f"{name}-{number}" for name in ["b", "c", "d", "shared"] for number in range(60)} <= there
