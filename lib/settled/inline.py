@@ -6,7 +6,7 @@ same operation ID finds the lease lost and goes on from what is proved.
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,6 +56,29 @@ class _Taken(NamedTuple):
     slot: int | None
 
 
+class _Call:
+    """One call on its way to a dispatch.
+
+    `mine` is what it has claimed: until it is over, no other call takes that for a dispatch that was left behind. `slots` are those of
+    the flight recorder that it has taken for it.
+    """
+
+    __slots__ = ("mine", "now", "order", "presence", "slots")
+
+    def __init__(self, order: Order, now: Moment, presence: Presence) -> None:
+        self.order, self.now, self.presence = order, now, presence
+        self.mine: list[tuple[int, int]] = []
+        self.slots: list[int] = []
+
+    def undone(self) -> None:
+        """Give back the slots: what they were taken for is not recorded."""
+        while self.slots:
+            self.presence.give_slot(self.slots.pop(), *self.mine[-1])
+
+
+_Take = Callable[[Transaction, Sequence[_Call]], list[_Taken]]
+
+
 class Inline:
     """The part of an App that runs handlers and probes in this process. Made at the first `execute` or `reconcile`."""
 
@@ -96,7 +119,7 @@ class Inline:
         with suppress(LedgerUnavailableError):
             self._owing.settle()
         now = self._shell.clock.now()
-        stored = self._take_and_run(lambda transaction: self._store_and_claim(transaction, order, now), now, order)
+        stored = self._take_and_run(order, now, self._store_and_claim)
         if isinstance(stored, Operation):
             return stored
         return show.after_submit(self._shell, stored) if stored.created else self._known(order)
@@ -145,39 +168,16 @@ class Inline:
 
     # ------------------------------------------------------------------ claim and run
 
-    def _take_and_run(self, find: Callable[[Transaction], _Found], now: Moment, order: Order) -> Operation | Stored:
+    def _take_and_run(self, order: Order, now: Moment, take: _Take) -> Operation | Stored:
         """Find or store the operation; run it where that has claimed it, else return what was found."""
-        mine: list[tuple[int, int]] = []
+        call = _Call(order, now, self._present())
         self._room.get()
         try:
-            taken = self._take(find, mine)
+            taken = self._shell.ledger.together.write_alike(take, call, call.undone)
             return taken.stored if taken.claimed is None else self._run(taken, now, order)
         finally:
-            self._taking.difference_update(mine)
+            self._taking.difference_update(call.mine)
             self._room.put(None)
-
-    def _take(self, find: Callable[[Transaction], _Found], mine: list[tuple[int, int]]) -> "_Taken":
-        """Find or store the operation and claim it where it may start now, in one transaction, its slot written before the commit.
-
-        What is claimed is noted in `mine`: until that is given up, no other call takes it for a dispatch that was left behind.
-        """
-        presence = self._present()
-        slots: list[tuple[int, int, int]] = []
-
-        def take(transaction: Transaction) -> _Taken:
-            (stored, claimed), slot = find(transaction), None
-            if claimed is not None:
-                slot = presence.take_slot(claimed.row.id, claimed.row.attempt)
-                slots.append((slot, claimed.row.id, claimed.row.attempt))
-                mine.append((claimed.row.id, claimed.row.attempt))
-                self._taking.update(mine)
-            return _Taken(stored, claimed, slot)
-
-        def undone() -> None:
-            for each in slots:
-                presence.give_slot(*each)
-
-        return self._shell.ledger.together.write(take, undone)
 
     def _check_runnable(self, order: Order) -> None:
         contract = order.contract
@@ -193,26 +193,49 @@ class Inline:
                     f"Put it into a module, or declare isolation='thread'"
                 )
 
-    def _store_and_claim(self, transaction: Transaction, order: Order, now: Moment) -> _Found:
-        """Store the order as dispatched where nothing stands against it; else store or find it, and claim it where it may start."""
-        assert self._presence is not None
-        dispatched = store_dispatched(self._shell, transaction, self._presence.id, order, now)
-        if dispatched is not None:
-            return dispatched
-        stored = store_orders(self._shell, transaction, [order], now)[0]
-        return stored, self._claim(transaction, stored, now, order)
+    def _store_and_claim(self, transaction: Transaction, calls: Sequence[_Call]) -> list[_Taken]:
+        """Store the orders as dispatched where nothing stands against it; else store or find them, and claim what may start."""
+        presence = calls[0].presence
+        dispatched = store_dispatched(self._shell, transaction, presence.id, [(call.order, call.now) for call in calls])
+        found = [one or self._stored_and_claimed(transaction, call) for call, one in zip(calls, dispatched, strict=True)]
+        return self._with_slots(calls, found)
 
-    def _find_and_claim(self, transaction: Transaction, order: Order, now: Moment) -> _Found:
-        stored = Stored(must_find(transaction, order.operation_id), False)
-        return stored, self._claim(transaction, stored, now, order)
+    def _stored_and_claimed(self, transaction: Transaction, call: _Call) -> _Found:
+        stored = store_orders(self._shell, transaction, [call.order], call.now)[0]
+        return stored, self._claim(transaction, stored, call)
 
-    def _claim(self, transaction: Transaction, stored: Stored, now: Moment, order: Order) -> Claimed | None:
-        row = stored.row
+    def _find_and_claim(self, transaction: Transaction, calls: Sequence[_Call]) -> list[_Taken]:
+        rows = [must_find(transaction, call.order.operation_id) for call in calls]
+        found = [(stored := Stored(row, False), self._claim(transaction, stored, call)) for call, row in zip(calls, rows, strict=True)]
+        return self._with_slots(calls, found)
+
+    def _with_slots(self, calls: Sequence[_Call], found: Sequence[_Found]) -> list[_Taken]:
+        """Take a slot for whatever was claimed, and write it: before the commit. Leaves none where one is missing."""
+        try:
+            return [_Taken(stored, claimed, self._slot(call, claimed)) for call, (stored, claimed) in zip(calls, found, strict=True)]
+        except BaseException:
+            for call in calls:
+                call.undone()
+                self._taking.difference_update(call.mine)
+                call.mine.clear()
+            raise
+
+    def _slot(self, call: _Call, claimed: Claimed | None) -> int | None:
+        if claimed is None:
+            return None
+        row, attempt = claimed.row.id, claimed.row.attempt
+        call.mine.append((row, attempt))
+        self._taking.add((row, attempt))
+        slot = call.presence.take_slot(row, attempt)
+        call.slots.append(slot)
+        return slot
+
+    def _claim(self, transaction: Transaction, stored: Stored, call: _Call) -> Claimed | None:
+        row, order, now = stored.row, call.order, call.now
         if not may_start(self._shell, transaction, row, now):
             return None
-        assert self._presence is not None
         arguments = order.arguments if stored.created else self._arguments(transaction, row)
-        claimed = claim_one(self._shell, transaction, self._presence.id, row, arguments, now)
+        claimed = claim_one(self._shell, transaction, call.presence.id, row, arguments, now)
         if claimed is not None:
             note_starts(self._shell, transaction, [row.contract], now)
         return claimed
@@ -259,7 +282,7 @@ class Inline:
                 row = must_find(transaction, order.operation_id)
         if row.status is Status.PREPARED and row.attempt:
             now = self._shell.clock.now()
-            ran = self._take_and_run(lambda transaction: self._find_and_claim(transaction, order, now), now, order)
+            ran = self._take_and_run(order, now, self._find_and_claim)
             if isinstance(ran, Operation):
                 return ran
         return self._app.get(order.operation_id)

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,8 +24,10 @@ from settled import (
 from settled.core.limits import Limits
 from settled.core.moment import Moment
 from settled.execution.calls import Calls as InlineCalls
+from settled.store.audit import verify
 from tests.conftest import eventually
 from tests.lib.apps.bench import ARGUMENTS, OPERATION_ID, Bench, Calls, locked, operation_id_of, run, spawn
+from tests.lib.store.ledgers import rows
 
 
 @pytest.fixture
@@ -215,6 +218,47 @@ def test_many_threads_of_one_app_execute_at_once(bench: Bench) -> None:
         thread.join()
     assert got == {number: number for number in range(16)}
     assert len({bench.app.get(f"op-{number}").attempt_records[0]["worker"] for number in range(16)}) == 1
+
+
+def test_a_crowd_that_executes_new_known_other_and_limited_requests_runs_each_once(bench: Bench) -> None:
+    app = bench.again(Limits(slots=6))
+    ran: list[str] = []
+    running, most = [0], [0]
+
+    def limited(arguments: dict[str, Any]) -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        ran.append(f"limited-{arguments['n']}")
+        running[0] -= 1
+
+    def handler(arguments: dict[str, Any]) -> None:
+        ran.append(f"plain-{arguments['n']}")
+
+    plain = bench.effect(handler, app=app, operation_id=lambda a: f"plain-{a['n']}")
+    alone = bench.effect(limited, app=app, name="alone", operation_id=lambda a: f"limited-{a['n']}", concurrency=1)
+    start = threading.Barrier(16)
+
+    def execute(caller: int) -> int:
+        start.wait()
+        refused = 0
+        for n in range(12):
+            plain.execute({"n": n})  # all of them the same
+            plain.execute({"n": 1000 * (caller + 1) + n})  # each its own
+            alone.execute({"n": 100 * (caller + 1) + n})
+            try:
+                plain.execute({"n": n, "caller": caller}, operation_id=f"plain-{n}")
+            except OperationConflictError:
+                refused += 1
+        return refused
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(execute, range(16))) == [12] * 16
+    assert len(ran) == len(set(ran)), "a handler ran twice"
+    assert {f"plain-{n}" for n in range(12)} | {f"plain-{1000 * (c + 1) + n}" for c in range(16) for n in range(12)} <= set(ran)
+    assert most == [1]
+    assert app.get("plain-0").status is Status.CONFIRMED and verify(app.ledger) == []
+    events, commits = rows(app.ledger, "SELECT sum(events), count(*) FROM seal")[0]
+    assert events > 2 * commits, "nothing was shared"
 
 
 def test_callers_beyond_the_places_wait_for_one_and_a_refused_or_failed_call_gives_its_place_back(bench: Bench) -> None:

@@ -1,6 +1,6 @@
 """Claim due operations: the dispatch is recorded, and committed by the caller, before any handler starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from settled.core.case import Case
@@ -17,7 +17,7 @@ from settled.steps.readable import put_aside, readable_case, readable_text
 from settled.steps.submit import Order, request_of
 from settled.store.pauses import read_paused
 from settled.store.reads import inbox_of
-from settled.store.requests import Stored, insert_dispatched, new_operation
+from settled.store.requests import New, Stored, insert_dispatched, new_operation
 from settled.store.transaction import Transaction
 from settled.store.waiting import count_abandoned, count_running, find_ready, find_reopened
 from settled.store.writer import Move, record
@@ -34,6 +34,21 @@ class Claimed(NamedTuple):
     terms: Terms
     enter_by_boot_us: int | None
     events: tuple[Event, ...] = ()
+
+
+class NotAllNewError(Exception):
+    """The ID of one of several orders is known."""
+
+
+class _Ready(NamedTuple):
+    order: Order
+    now: Moment
+    new: New
+    terms: Terms
+    claim: Claim
+
+    def dispatched(self, row: Row) -> tuple[Stored, Claimed]:
+        return self.new.stored, Claimed(row, self.order.arguments, self.terms, self.claim.enter_by_boot_us, self.claim.events)
 
 
 def claim_due(
@@ -77,26 +92,40 @@ def claim_due(
     return claimed
 
 
-def store_dispatched(shell: Shell, transaction: Transaction, worker: int, order: Order, now: Moment) -> tuple[Stored, Claimed] | None:
-    """Store a new order as dispatched at once: its row and events are those of a submission and a claim, one after the other.
+def store_dispatched(
+    shell: Shell, transaction: Transaction, worker: int, orders: Sequence[tuple[Order, Moment]]
+) -> list[tuple[Stored, Claimed] | None]:
+    """Store new orders as dispatched at once: rows and events are those of a submission and a claim, one after the other.
 
-    None, and nothing is stored, where something stands against its dispatch now, or its ID is known.
+    None, and nothing is stored of it, where something stands against a dispatch now, or the ID of the only order is known. Raises
+    NotAllNewError where that of one of several is; the caller rolls back.
     """
+    ready = [_ready_at_once(shell, transaction, worker, order, now, alone=len(orders) == 1) for order, now in orders]
+    new = [one for one in ready if one is not None]
+    rows = insert_dispatched(transaction, [(one.new, one.claim.events[0]) for one in new])
+    if rows is None:
+        if len(orders) > 1:
+            raise NotAllNewError
+        return [None]
+    dispatched = iter(rows)
+    for one in new:
+        note_starts(shell, transaction, [one.order.name], one.now)
+    return [None if one is None else one.dispatched(next(dispatched)) for one in ready]
+
+
+def _ready_at_once(shell: Shell, transaction: Transaction, worker: int, order: Order, now: Moment, *, alone: bool) -> "_Ready | None":
+    """Decide on an order that is not stored yet; None where it may not be dispatched now, or not before others are."""
     if shell.ledger.misplaced or order.needs_approval or _evidence_waits(transaction, order.provider_reference):
+        return None
+    terms = shell.terms_here(order.name)
+    if not alone and (terms.concurrency is not None or terms.rate_limit is not None):  # how many may start is counted in the ledger
         return None
     new = new_operation(transaction, request_of(shell, transaction, order, now), now.wall_us)
     row = new.stored.row
     if not may_start(shell, transaction, row, now):
         return None
-    terms = shell.terms_here(row.contract)
     claim = decide_claim(shell.plain_case(transaction, row, now), worker, shell.keep_terms(transaction, terms))
-    if not claim.dispatches:  # its deadline is over
-        return None
-    dispatched = insert_dispatched(transaction, new, claim.events[0])
-    if dispatched is None:
-        return None
-    note_starts(shell, transaction, [row.contract], now)
-    return new.stored, Claimed(dispatched, order.arguments, terms, claim.enter_by_boot_us, claim.events)
+    return _Ready(order, now, new, terms, claim) if claim.dispatches else None  # else its deadline is over
 
 
 def may_start(shell: Shell, transaction: Transaction, row: Row, now: Moment) -> bool:

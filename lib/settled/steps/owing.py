@@ -5,11 +5,12 @@ end is recorded, and nothing may repeat the effect meanwhile.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from settled.core.errors import LedgerUnavailableError
+from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.execution.job import Kind, Report
 from settled.shell import Shell
@@ -17,6 +18,7 @@ from settled.steps import show
 from settled.steps.ends import Ended, Settled, record_ends
 from settled.steps.reconcile import record_answer
 from settled.store.reads import read_row
+from settled.store.transaction import Transaction
 
 TRIES_MAX: Final = 5
 
@@ -91,8 +93,10 @@ class Owing:
                     self._give_slot(first.slot, first.row, first.attempt)
 
     def _record(self, ended: Ended) -> Settled:
-        now = self._shell.clock.now()
-        return self._shell.ledger.together.write(lambda written: record_ends(self._shell, written, [ended], now)[0])
+        return self._shell.ledger.together.write_alike(self._record_all, (ended, self._shell.clock.now()))
+
+    def _record_all(self, transaction: Transaction, ended: Sequence[tuple[Ended, Moment]]) -> list[Settled]:
+        return record_ends(self._shell, transaction, [one for one, _ in ended], ended[-1][1])
 
     def _record_answer(self, report: Report, worker: int) -> None:
         with self._shell.ledger.write() as transaction:

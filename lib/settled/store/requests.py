@@ -20,7 +20,7 @@ from settled.store.prepared import named, upsert
 from settled.store.reads import ARGUMENTS, METADATA, find_row
 from settled.store.schema import operation
 from settled.store.transaction import Transaction
-from settled.store.writer import EVENT_COLUMNS, PAYLOAD_COLUMNS, event_rows, insert_event, insert_payload
+from settled.store.writer import EVENT_COLUMNS, HASH_AT, PAYLOAD_COLUMNS, event_rows, insert_event, insert_payload
 
 GENESIS = hashlib.sha256(b"settled event 1").digest()
 
@@ -156,20 +156,32 @@ def new_operation(transaction: Transaction, request: Request, at_us: int) -> New
     return _new(transaction.sealing.keys(1), request, at_us, seal_id)
 
 
-def insert_dispatched(transaction: Transaction, new: New, dispatched: Event) -> Row | None:
-    """Insert a new operation as it is after its dispatch, with both events; None, and nothing is written, where its ID is known."""
+def insert_dispatched(transaction: Transaction, made: Sequence[tuple[New, Event]]) -> list[Row] | None:
+    """Insert new operations as they are after their dispatch, each with both events; None where the ID of one is known.
+
+    Nothing is written then of the only one; of several the caller rolls back.
+    """
+    if not made:
+        return []
     cursor, statements, sealing = transaction.cursor, transaction.statements, transaction.sealing
-    seen = new.stored.row
-    events, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, [dispatched], sealing.id)
-    row = advance(seen, dispatched, chain)
-    values = (*new.columns[:_STATE_FROM], row.status._value_, *row[_STATE_FROM + 1 :])
-    if not statements[_insert_whole].run_rows(cursor, Row._fields, [values]):
+    rows: list[Row] = []
+    columns: list[tuple[Any, ...]] = []
+    events: list[tuple[Any, ...]] = []
+    for new, dispatched in made:
+        seen = new.stored.row
+        following, chain = event_rows(seen.id, seen.operation_id, seen.sequence, seen.chain, [dispatched], sealing.id)
+        row = advance(seen, dispatched, chain)
+        rows.append(row)
+        columns.append((*new.columns[:_STATE_FROM], row.status._value_, *row[_STATE_FROM + 1 :]))
+        events += (new.event, *following)
+    if statements[_insert_whole].run_rows(cursor, Row._fields, columns) < len(columns):
         return None
-    statements[insert_event].run_rows(cursor, EVENT_COLUMNS, [new.event, *events])
-    statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, new.texts)
-    sealing.add([seen.chain, chain], dispatched.at_us)
-    sealing.count(row.contract, row.status._value_, 1)
-    return row
+    statements[insert_event].run_rows(cursor, EVENT_COLUMNS, events)
+    statements[insert_payload].run_rows(cursor, PAYLOAD_COLUMNS, [text for new, _ in made for text in new.texts])
+    sealing.add([one[HASH_AT] for one in events], max([dispatched.at_us for _, dispatched in made]))
+    for row in rows:
+        sealing.count(row.contract, row.status._value_, 1)
+    return rows
 
 
 def conflict(request: Request, stored: Stored) -> OperationConflictError:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from settled.store.ledger import Ledger
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 PIECES_MAX: Final = 64
 _UNSET: Final = object()
 _INTERRUPTED: Final = "the thread that was to commit this write was interrupted"
@@ -30,15 +31,20 @@ def _nothing() -> None:
     """Nothing is to be taken back, or it was before."""
 
 
-class _Piece:
-    """One thread's work. Its lock is let go when the work is over, or when its thread is to lead."""
 
-    __slots__ = ("called", "error", "post", "refused", "result", "undone", "work")
+class _Piece:
+    """What one thread asks for. Its lock is let go when that is over, or when its thread is to lead."""
+
+    __slots__ = ("called", "error", "item", "post", "refused", "result", "undone", "work")
 
     def __init__(
-        self, work: Callable[[Transaction], Any], undone: Callable[[], None] = _nothing, post: Callable[[], Post | None] = _nothing
+        self,
+        work: Callable[..., Any],
+        undone: Callable[[], None] = _nothing,
+        post: Callable[[], Post | None] = _nothing,
+        item: Any = _UNSET,
     ) -> None:
-        self.work, self.undone, self.post = work, undone, post
+        self.work, self.item, self.undone, self.post = work, item, undone, post  # without an item: a work for this piece alone
         self.result: Any = _UNSET
         self.error: BaseException | None = None
         self.refused: Exception | None = None  # told once the others are committed: it may be about what one of them stored
@@ -77,11 +83,23 @@ class Together:
         work goes on, where nothing of this one is recorded. What `post` returns may be stored by another process instead of `work`,
         and what was stored is returned then.
         """
+        result: T = self._ask(_Piece(work, undone, post))
+        return result
+
+    def write_alike(
+        self, work: Callable[[Transaction, Sequence[Item]], Sequence[T]], item: Item, undone: Callable[[], None] = _nothing
+    ) -> T:
+        """As `write`, for a work that takes the items of all threads that ask for it at the same time, and gives a result for each.
+
+        Where it raises, it is run again for each item alone; so it leaves nothing outside the store then.
+        """
+        result: T = self._ask(_Piece(work, undone, item=item))
+        return result
+
+    def _ask(self, piece: _Piece) -> Any:
         me = threading.get_ident()
-        piece = _Piece(work, undone, post)
         if me in self._inside:  # a signal handler or a finalizer, in the midst of a write of its own thread: it would wait for itself
-            alone: T = self._write_alone(piece)
-            return alone
+            return self._write_alone(piece)
         try:
             self._inside.add(me)
             self._write(piece)
@@ -91,8 +109,7 @@ class Together:
                 self._leave(piece)
         if piece.error is not None:
             raise piece.error
-        result: T = piece.result
-        return result
+        return piece.result
 
     def _write(self, piece: _Piece) -> None:
         with self._guard:
@@ -111,7 +128,7 @@ class Together:
     def _write_alone(self, piece: _Piece) -> Any:
         try:
             with self._ledger.write() as transaction:
-                return piece.work(transaction)
+                return _run(transaction, [piece])[0]
         except BaseException:
             piece.take_back()
             raise
@@ -168,19 +185,26 @@ class Together:
             except BaseException as error:  # noqa: BLE001
                 interrupt = interrupt or error
 
-    def _commit(self, pieces: Sequence[_Piece]) -> list[Any]:
+    def _commit(self, pieces: Sequence[_Piece]) -> Sequence[Any]:
         """Write all of these, and what other processes wait to have written; return the results, once they are committed."""
-        alone = len(pieces) == 1
         with self._ledger.write() as transaction:
-            results = [piece.work(transaction) if alone else self._apart(transaction, piece) for piece in pieces]
+            results = _run(transaction, pieces) if len(pieces) == 1 else self._run_apart(transaction, pieces)
             self._take_along(transaction)
         return results
+
+    def _run_apart(self, transaction: Transaction, pieces: Sequence[_Piece]) -> list[Any]:
+        """Run several pieces, those with the same work together."""
+        groups: dict[object, list[_Piece]] = {}
+        for piece in pieces:
+            groups.setdefault(piece if piece.item is _UNSET else piece.work, []).append(piece)
+        results = {piece: result for alike in groups.values() for piece, result in zip(alike, self._apart(transaction, alike), strict=True)}
+        return [results[piece] for piece in pieces]
 
     def _commit_posted(self, piece: _Piece, post: Post, text: bytes) -> Any:
         """Write a lone piece whose post nobody took, by the same statements as what other processes wait to have written."""
         with self._ledger.write() as transaction:
             (answer,) = self._take_along(transaction, text)
-            return post.accept(answer) if answer else piece.work(transaction)
+            return post.accept(answer) if answer else _run(transaction, [piece])[0]
 
     def _take_along(self, transaction: Transaction, *own: bytes) -> list[bytes]:
         """Store what was posted, our own and that of others; return the answers to our own.
@@ -199,7 +223,7 @@ class Together:
     def _store_posts(self, transaction: Transaction, texts: Sequence[bytes]) -> list[bytes]:
         """Store what these texts ask for; return an answer for each, empty where it is left to its owner."""
         piece = _Piece(partial(store_posts, texts=texts))
-        answers: list[bytes] = self._apart(transaction, piece)
+        answers: list[bytes] = self._apart(transaction, [piece])[0]
         if piece.refused is None:
             return answers
         return [b""] if len(texts) == 1 else [self._store_posts(transaction, [one])[0] for one in texts]
@@ -281,23 +305,34 @@ class Together:
         if self._leader is not None:
             _call(self._leader)
 
-    def _apart(self, transaction: Transaction, piece: _Piece) -> Any:
-        """Run one work so that it can be undone alone. An error of the store itself is raised: it is everyone's."""
+    def _apart(self, transaction: Transaction, alike: Sequence[_Piece]) -> Sequence[Any]:
+        """Run pieces of one work so that they can be undone apart from others. An error of the store itself is raised: it is everyone's."""
         mark = transaction.sealing.mark()
         transaction.cursor.execute("SAVEPOINT piece")
+        refused: Exception | None = None
+        results: Sequence[Any] = [_UNSET] * len(alike)
         try:
-            result = piece.work(transaction)
+            results = _run(transaction, alike)
         except Exception as error:
             if translate(error, self._ledger.path) is not None:
                 raise
+            refused = error
             transaction.undo()
             transaction.cursor.execute("ROLLBACK TO piece")
             transaction.sealing.back_to(mark)
             transaction.paused = None
-            piece.take_back()
-            piece.refused, result = error, _UNSET
         transaction.cursor.execute("RELEASE piece")
-        return result
+        if refused is not None and len(alike) > 1:
+            return [self._apart(transaction, [piece])[0] for piece in alike]
+        if refused is not None:
+            alike[0].take_back()
+            alike[0].refused = refused
+        return results
+
+
+def _run(transaction: Transaction, alike: Sequence[_Piece]) -> Sequence[Any]:
+    first = alike[0]
+    return [first.work(transaction)] if first.item is _UNSET else first.work(transaction, [piece.item for piece in alike])
 
 
 def _call(piece: _Piece) -> None:

@@ -4,8 +4,9 @@ import itertools
 import linecache
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -147,6 +148,70 @@ def test_what_is_undone_is_known_before_the_next_goes_on(ledger: Ledger) -> None
     with pytest.raises(ValueError, match="refused"):
         bad.result()
     assert order == ["undone", "next"]
+
+
+class Storing:
+    """A work that stores the requests of all its items, and refuses some. `calls` are the items of each run."""
+
+    def __init__(self, *refused: str) -> None:
+        self.calls: list[list[str]] = []
+        self._refused = refused
+
+    def all(self, transaction: Transaction, items: Sequence[str]) -> list[Stored]:
+        self.calls.append(sorted(items))
+        stored = [store_request(transaction, a_request(item), NOW_US) for item in items]
+        for item in items:
+            if item in self._refused:
+                raise ValueError(f"{item} is refused")
+        return stored
+
+
+def waits(crowd: Crowd, count: int) -> bool:
+    return len(crowd.ledger.together._waiting) == count
+
+
+def alike(crowd: Crowd, work: Storing, items: Sequence[str]) -> "list[Future[Stored]]":
+    asked = []
+    for number, item in enumerate(items, 1):
+        asked.append(crowd._pool.submit(crowd.ledger.together.write_alike, work.all, item, crowd._count))
+        eventually(partial(waits, crowd, number))
+    return asked
+
+
+def test_who_asks_for_the_same_is_served_by_one_run_with_an_answer_of_its_own(ledger: Ledger) -> None:
+    crowd, work, other = Crowd(ledger, storing("first")), Storing(), Storing()
+    asked = alike(crowd, work, ["a", "b", "c"])
+    others = [crowd._pool.submit(ledger.together.write_alike, other.all, "z", nothing), crowd.write(storing("y"))]
+    crowd.release(waiting=5)
+    assert [one.result().row.operation_id for one in asked] == ["a", "b", "c"]
+    assert [one.result().row.operation_id for one in others] == ["z", "y"]
+    assert (work.calls, other.calls) == ([["a", "b", "c"]], [["z"]])
+    assert seals(ledger) == [1, 5] and crowd.undone == [0] and not list(verify(ledger))
+
+
+def test_one_item_that_is_refused_leaves_nothing_and_the_others_are_run_alone(ledger: Ledger) -> None:
+    crowd, work = Crowd(ledger, storing("first")), Storing("b")
+    asked = alike(crowd, work, ["a", "b", "c"])
+    crowd.release(waiting=3)
+    with pytest.raises(ValueError, match="b is refused"):
+        asked[1].result()
+    assert [asked[number].result().row.operation_id for number in (0, 2)] == ["a", "c"]
+    assert work.calls == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    assert seals(ledger) == [1, 2] and crowd.undone == [1] and not list(verify(ledger))
+    assert rows(ledger, "SELECT operation_id FROM operation ORDER BY id") == [["first"], ["a"], ["c"]]
+
+
+def test_the_same_plain_work_of_two_threads_is_run_for_each(ledger: Ledger) -> None:
+    ran: list[int] = []
+
+    def work(transaction: Transaction) -> int:
+        ran.append(len(ran))
+        return ran[-1]
+
+    crowd = Crowd(ledger, storing("first"))
+    asked = [crowd.write(work), crowd.write(work)]
+    crowd.release(waiting=2)
+    assert sorted(one.result() for one in asked) == ran == [0, 1]
 
 
 def test_an_error_of_the_store_is_told_to_everyone_and_nothing_is_stored(ledger: Ledger) -> None:
