@@ -3,18 +3,23 @@
 Promise: it holds nothing of value and decides nothing. A text is taken only by who has the turn, and answered only after the commit that
 stored it; one that is not answered was stored by nobody, or its owner finds it in the ledger. What is torn, strange or too long is
 passed over, and whoever cannot use the file goes without it. It is read and written, not mapped: one that is cut short ends nobody.
+
+Beside it lies a pipe for each place that was ever taken. Who waits there is woken by it, once it is answered or the turn is free: that is
+a hint too, and looking now and then is the truth.
 """
 
 import fcntl
 import os
+import select
 import struct
+import time
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from settled.store.places import open_shared, range_lock
+from settled.store.places import open_pipe, open_shared, range_lock
 
 PLACES: Final = 16
 _PLACE_BYTES: Final = 8192
@@ -26,6 +31,9 @@ _FRAME: Final = struct.Struct("=QII")  # number, length and checksum of the text
 _ANSWER_BYTES: Final = 256
 TEXT_BYTES_MAX: Final = _PLACE_BYTES - _ANSWER_BYTES - _FRAME.size
 _ANSWER_AT: Final = _PLACE_BYTES - _ANSWER_BYTES
+_NAP_SECONDS_MAX: Final = 0.005
+_DEAF_SECONDS_MAX: Final = 0.0003
+_RINGS_MAX: Final = 4096
 _HAS_LOCKS: Final = hasattr(fcntl, "F_OFD_SETLK")  # locks of the open file, not of the process
 
 
@@ -46,6 +54,7 @@ class Board:
         self._file: _File | None = None
         self._pin: Pin | None = None
         self._is_out = not _HAS_LOCKS
+        self._is_crowded = False  # others waited when we last looked
 
     def pin(self, text: bytes) -> "Pin | None":
         """Pin a text, one at a time; None where this process has no place, or `text` is too long for it."""
@@ -70,7 +79,15 @@ class Board:
     def waiting(self) -> list[Pinned]:
         """Return what others have pinned and nobody has answered. For who has the turn, and inside its transaction."""
         file = self._open()
-        return [] if file is None else file.waiting()
+        found = [] if file is None else file.waiting()
+        self._is_crowded = self._is_crowded or bool(found)
+        return found
+
+    def ring(self) -> None:
+        """Wake who waits: once the turn is left, those first of whom one has it next. Does nothing where nobody was seen to wait."""
+        file = self._file
+        if self._is_crowded and file is not None:
+            self._is_crowded = file.ring()
 
     def close(self) -> None:
         """Leave the place to others, once nobody here is in the midst of something. A later use opens the file again."""
@@ -89,16 +106,21 @@ class Board:
 class Pin:
     """What this process has pinned."""
 
-    __slots__ = ("_file", "_length", "number")
+    __slots__ = ("_file", "_length", "_naps", "number")
 
     def __init__(self, file: "_File", length: int) -> None:
-        self._file, self._length = file, length
+        self._file, self._length, self._naps = file, length, 0
         file.number += 1
         self.number = file.number
 
     def is_answered(self) -> bool:
         """Return whether somebody has answered."""
         return self._file.word(PLACES + self._file.place) == self.number
+
+    def nap(self, seconds: float) -> None:
+        """Sleep until this place is rung, at most for `seconds`, and ever longer."""
+        self._naps += 1
+        self._file.listen(min(seconds * 2**self._naps, _NAP_SECONDS_MAX))
 
     def take_down(self) -> bytes | None:
         """Wipe it away; return the answer, None where there is none yet. Nobody takes it from then on."""
@@ -116,6 +138,7 @@ def answer_all(taken: Sequence[Pinned], answers: Sequence[bytes]) -> None:
         with suppress(OSError):
             one.file.write(one.place, _ANSWER_AT, one.number, answer)
             one.file.write_word(PLACES + one.place, one.number)
+            one.file.answered.append(one.place)
 
 
 class _File:
@@ -124,11 +147,17 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.place = -1
         self.number = 0
+        self.answered: list[int] = []  # places that are still to be rung
+        self._path = path
+        self._bells: dict[int, int] = {}
         self._fd = open_shared(path)
 
     def __del__(self) -> None:
         with suppress(AttributeError, OSError):
             os.close(self._fd)
+        for bell in self._bells.values():
+            with suppress(OSError):
+                os.close(bell)
 
     def has_place(self) -> bool:
         """Take a place where this process has none; return whether it has one."""
@@ -145,21 +174,56 @@ class _File:
                 return True
         return False
 
+    def listen(self, seconds: float) -> None:
+        """Sleep until somebody rings the bell of our place, or so long."""
+        bell = self._bell(self.place)
+        try:
+            if select.select([bell], [], [], seconds)[0]:
+                os.read(bell, _RINGS_MAX)
+        except (OSError, ValueError):  # there is none, or its number is beyond what select takes
+            time.sleep(min(seconds, _DEAF_SECONDS_MAX))
+
+    def ring(self) -> bool:
+        """Ring those who wait unanswered, then those who have been answered since; return whether there were any."""
+        answered, self.answered = self.answered, []
+        places = [*(place for place, _ in self._unanswered()), *answered]
+        for place in places:
+            with suppress(OSError):  # there is none, or it is full: it has been rung
+                os.write(self._bell(place), b"!")
+        return bool(places)
+
+    def _bell(self, place: int) -> int:
+        """Return the pipe of a place, -1 for none."""
+        bell = self._bells.get(place)
+        if bell is None:
+            opened = -1
+            with suppress(OSError):
+                opened = open_pipe(self._path.with_name(f"{self._path.name}.{place}"))
+            bell = self._bells.setdefault(place, opened)
+            if opened not in (bell, -1):  # another thread was faster
+                os.close(opened)
+        return bell
+
     def waiting(self) -> list[Pinned]:
+        found = []
+        with suppress(OSError):
+            for place, number in self._unanswered():
+                text = self.read(place, 0, number, TEXT_BYTES_MAX) if self._is_lived_in(place) else b""
+                if text:
+                    found.append(Pinned(self, place, number, text))
+        return found
+
+    def _unanswered(self) -> list[tuple[int, int]]:
+        """Return the other places whose last text is not answered, with its number."""
         try:
             words = os.pread(self._fd, _WORDS.size, 0)
-            if words[:_WORDS_BYTES] == words[_WORDS_BYTES:]:
-                return []
-            numbers = _WORDS.unpack(words.ljust(_WORDS.size, b"\0"))
-            found = []
-            for place, (number, answered) in enumerate(zip(numbers[:PLACES], numbers[PLACES:], strict=True)):
-                if number != answered and place != self.place and self._is_lived_in(place):
-                    text = self.read(place, 0, number, TEXT_BYTES_MAX)
-                    if text:
-                        found.append(Pinned(self, place, number, text))
         except OSError:
             return []
-        return found
+        if words[:_WORDS_BYTES] == words[_WORDS_BYTES:]:
+            return []
+        numbers = _WORDS.unpack(words.ljust(_WORDS.size, b"\0"))
+        both = enumerate(zip(numbers[:PLACES], numbers[PLACES:], strict=True))
+        return [(place, number) for place, (number, answered) in both if number != answered and place != self.place]
 
     def _is_lived_in(self, place: int) -> bool:
         """Whether somebody still waits there: what a killed process left may not be stored when nobody reckons with it any more."""

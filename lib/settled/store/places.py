@@ -3,11 +3,13 @@
 Promise: only what is made here is changed. A folder that exists is used as it is, or refused.
 """
 
+import errno
 import os
 import stat
 import struct
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -90,10 +92,29 @@ def open_shared(path: Path) -> int:
         fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return os.open(path, flags)
-    group = stat.S_ISGID | stat.S_IWGRP
-    if path.parent.stat().st_mode & group == group:  # a group's ledger: its members use it too
+    if _is_of_a_group(path.parent):
         os.fchmod(fd, 0o660)
     return fd
+
+
+def open_pipe(path: Path) -> int:
+    """Open a named pipe of the run directory, not to block on it, made where it is missing; raise OSError where that fails."""
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW  # a reader too: a pipe without one ends whoever writes to it
+    with suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+        if _is_of_a_group(path.parent):
+            path.chmod(0o660)
+    fd = os.open(path, flags)
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, "it is no pipe", str(path))
+    return fd
+
+
+def _is_of_a_group(folder: Path) -> bool:
+    """Whether the ledger is a group's: its members use its files too."""
+    group = stat.S_ISGID | stat.S_IWGRP
+    return folder.stat().st_mode & group == group
 
 
 def range_lock(kind: int, start: int) -> bytes:

@@ -266,7 +266,7 @@ class Together:
         try:
             while True:
                 try:
-                    self._ledger.turnstile.enter(pin.is_answered)
+                    self._ledger.turnstile.enter(pin.is_answered, pin.nap)
                     break
                 except Exception:
                     raise

@@ -65,8 +65,11 @@ class Turnstile:
     def __enter__(self) -> None:
         self.enter()
 
-    def enter(self, served: Callable[[], bool] = _not_served) -> None:
-        """Wait for the turn, or until `served`. Either way it is left once: what `is_ours` says is how it ended."""
+    def enter(self, served: Callable[[], bool] = _not_served, nap: Callable[[float], None] = time.sleep) -> None:
+        """Wait for the turn, or until `served`. Either way it is left once: what `is_ours` says is how it ended.
+
+        `nap` is called between two looks, with the seconds after which to look again: it may return sooner, or later.
+        """
         me = threading.get_ident()
         if self._owner == me:
             self._depth += 1
@@ -77,7 +80,7 @@ class Turnstile:
             return
         self._owner, self._depth = me, 1
         try:
-            self._has_turn = self._pass(until_us, served)
+            self._has_turn = self._pass(until_us, served, nap)
             self.missed += not (self._has_turn or served())
         except BaseException:  # an interrupt while waiting
             self.__exit__()
@@ -119,11 +122,11 @@ class Turnstile:
         self._next.close()
         self._turn.close()
 
-    def _pass(self, until_us: int, served: Callable[[], bool]) -> bool:
+    def _pass(self, until_us: int, served: Callable[[], bool], nap: Callable[[float], None]) -> bool:
         """Go through both gates, one after the other; return whether the turn is ours."""
         try:
-            self._next.enter(until_us, served)  # where even this one is stuck, there is no order, but still one at a time
-            return not served() and self._turn.enter(until_us, served)
+            self._next.enter(until_us, served, nap)  # where even this one is stuck, there is no order, but still one at a time
+            return not served() and self._turn.enter(until_us, served, nap)
         except OSError:
             return False
         finally:
@@ -131,7 +134,7 @@ class Turnstile:
 
     def _pass_at_once(self) -> bool:
         try:
-            return self._next.enter(0, _not_served) and self._turn.enter(0, _not_served)
+            return self._next.enter(0) and self._turn.enter(0)
         except OSError:
             return False
         finally:
@@ -201,7 +204,7 @@ class _Gate:
         self._count = 0
         self._stuck: bytes | None = None
 
-    def enter(self, until_us: int, served: Callable[[], bool]) -> bool:
+    def enter(self, until_us: int, served: Callable[[], bool] = _not_served, nap: Callable[[float], None] = time.sleep) -> bool:
         """Take the lock, waiting until `until_us` (0: not at all) or `served`; return False without a wait while the holder of a failed
         wait is still there."""
         if self._fd is None:
@@ -213,7 +216,7 @@ class _Gate:
                 return False
             if until_us == 0:
                 return False
-            if not self._wait(fd, until_us, served):
+            if not self._wait(fd, until_us, served, nap):
                 self._stuck = seen if not served() and os.pread(fd, _STAMP.size, 0) == seen else None
                 return False
         self._stuck = None
@@ -233,13 +236,13 @@ class _Gate:
     def __del__(self) -> None:
         self.close()
 
-    def _wait(self, fd: int, until_us: int, served: Callable[[], bool]) -> bool:
+    def _wait(self, fd: int, until_us: int, served: Callable[[], bool], nap: Callable[[float], None]) -> bool:
         second_at_us = self._monotonic_us() + self._second_after_us
         while True:
             now_us = self._monotonic_us()
             if now_us >= until_us:
                 return False
-            time.sleep(self._pauses[now_us >= second_at_us])
+            nap(self._pauses[now_us >= second_at_us])
             if served():
                 return False
             if _try(fd):

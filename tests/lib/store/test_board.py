@@ -1,7 +1,10 @@
 """The board on which processes that wait for their turn pin what they would store: a courtesy, never a truth."""
 
 import os
+import resource
+import select
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -188,6 +191,84 @@ def test_a_board_that_cannot_be_used_is_gone_without(tmp_path: Path, place: str)
     assert useless.pin(b"please") is None and useless.waiting() == []
     assert not (tmp_path / "elsewhere").exists()
     useless.close()
+
+
+def listening(pool: ThreadPoolExecutor, pin: Pin) -> "Future[None]":
+    """Sleep at a place for far longer than any test takes."""
+    return pool.submit(pin._file.listen, 600)
+
+
+def test_who_is_answered_and_who_waits_on_are_woken_once_the_turn_is_left(board: Make) -> None:
+    one, two, other = board(), board(), board()
+    with ThreadPoolExecutor() as pool:
+        sleeping = [listening(pool, pinned(one, b"one"))]
+        answer_all(other.waiting(), [b"done"])
+        sleeping.append(listening(pool, pinned(two, b"two")))  # it came after the look
+        other.ring()
+        for each in sleeping:
+            each.result(30)
+        again = listening(pool, pinned(one, b"again"))
+        other.ring()  # still crowded: no look is needed to know of it
+        again.result(30)
+
+
+def test_where_nobody_was_seen_to_wait_nobody_is_looked_for(board: Make, path: Path) -> None:
+    mine, other = board(), board()
+    assert other.waiting() == []
+    pin = pinned(mine, b"please")
+    other.ring()
+    assert [one.name for one in path.parent.iterdir()] == ["board"]
+    assert len(other.waiting()) == 1
+    other.ring()
+    pin.take_down()
+    other.ring()  # finds nobody any more
+    bell = pinned(mine, b"again")._file._bell(0)
+    os.read(bell, 4096)
+    other.ring()
+    assert select.select([bell], [], [], 0)[0] == [], "it rang without having seen anybody"
+
+
+def test_a_bell_that_was_rung_too_often_holds_up_nobody(board: Make) -> None:
+    mine, other = board(), board()
+    pin = pinned(mine, b"please")
+    other.waiting()
+    for _ in range(70_000):  # more than a pipe takes
+        other.ring()
+    pin.nap(600)
+    assert not pin.is_answered()
+
+
+@pytest.mark.parametrize("there", ["file", "folder", "link"])
+def test_without_a_bell_one_looks_again_soon(board: Make, path: Path, there: str) -> None:
+    bell = path.with_name("board.0")
+    if there == "file":
+        bell.write_bytes(b"of somebody")
+    elif there == "folder":
+        bell.mkdir()
+    else:
+        bell.symlink_to(path.with_name("elsewhere"))
+    mine, other = board(), board()
+    pin = pinned(mine, b"please")
+    assert len(other.waiting()) == 1
+    other.ring()
+    pin._file.listen(600)
+    assert there != "file" or bell.read_bytes() == b"of somebody"
+
+
+def test_a_bell_with_a_number_that_select_does_not_take_is_slept_beside(board: Make) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    null = os.open(os.devnull, os.O_RDONLY)
+    try:
+        many = [os.dup(null) for _ in range(1100)]
+        mine = board()
+        pin = pinned(mine, b"please")
+        pin._file.listen(600)
+        assert pin._file._bell(0) > 1024
+    finally:
+        for fd in [null, *many]:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 FULL = """

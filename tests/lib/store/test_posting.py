@@ -53,6 +53,17 @@ input()
 """
 
 
+LISTENING = """
+import sys
+from pathlib import Path
+from settled.store.board import Board
+pin = Board(Path(sys.argv[1])).pin(b"not what could be stored")
+print("pinned")
+pin._file.listen(600)
+print("woken", pin.take_down())
+"""
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     return new_ledger(tmp_path)
@@ -101,6 +112,15 @@ def a_turn(ledger: Ledger, then: Work = lambda _: None) -> Iterator[Posting]:
 
 def stored(ledger: Ledger) -> list[str]:
     return [row[0] for row in rows(ledger, "SELECT operation_id FROM operation ORDER BY operation_id")]
+
+
+def test_who_leaves_the_turn_wakes_the_processes_that_wait(ledger: Ledger) -> None:
+    ledger.together.write(storing("first"))
+    path = next(ledger.run_directory.glob("board.*"))
+    with Child(LISTENING, path) as child:
+        assert child.hear() == "pinned"
+        ledger.together.write(storing("mine"))
+        assert child.hear() == "woken b''"
 
 
 def test_what_others_post_is_stored_with_the_holders_own_commit_and_each_is_told_its_own(ledger: Ledger) -> None:
