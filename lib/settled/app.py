@@ -30,6 +30,7 @@ from settled.waiting import POLL_FIRST_SECONDS, next_poll_seconds, wait_us
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from settled.core.moment import Moment
     from settled.core.proposal import Proposal, Verb
     from settled.inline import Inline
     from settled.operation import Operation
@@ -73,6 +74,7 @@ class App:
         self._authenticator = authenticator
         self._shell: Shell | None = None
         self._inline: Inline | None = None
+        self._repeats = False  # the last submission found all of its requests known
         self._redact: Callable[[str], str] | None = None
         self._making = threading.RLock()
         self._made_in = sys._getframe(1).f_globals
@@ -541,8 +543,11 @@ class App:
                 rung = bells
             return stored
 
-        stored = shell.ledger.together.write(store_all, post=lambda: steps.submit.posted(shell, orders, now))
-        if any(one.created for one in stored):
+        stored = self._known(orders, now) if self._repeats else None
+        if stored is None:
+            stored = shell.ledger.together.write(store_all, post=lambda: steps.submit.posted(shell, orders, now))
+        self._repeats = not any(one.created for one in stored)
+        if not self._repeats:
             shell.ring(rung)  # those that have been hung since, and all where another process has stored it
         noted = None
         for order, one in zip(orders, stored, strict=True):
@@ -552,6 +557,11 @@ class App:
             if one.row.status is Status.DISPATCHED:
                 self._recovered(one.row.operation_id)  # a dead caller's row needs no worker
         return [steps.show.after_submit(shell, one) for one in stored]
+
+    def _known(self, orders: Sequence[Order], now: Moment) -> builtins.list[Stored] | None:
+        """Return what is stored of repeated requests, if all are: who repeats one often repeats more, and needs no turn to write."""
+        with self.shell.ledger.read() as transaction:
+            return steps.submit.find_known(self.shell, transaction, orders, now)
 
     def _submit_within(self, connection: sa.Connection, order: Order) -> Operation:
         shell = self.shell

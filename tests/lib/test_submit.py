@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from settled import OperationConflictError, ProbeResult, RetryPolicy, Status
+from settled import LedgerUnavailableError, OperationConflictError, ProbeResult, RetryPolicy, Status
 from settled.core.moment import at
-from tests.lib.apps.bench import ARGUMENTS, KEY, OPERATION_ID, Bench, key_of, run
+from tests.lib.apps.bench import ARGUMENTS, KEY, OPERATION_ID, Bench, key_of, locked, run
 from tests.lib.store.ledgers import another_program
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -136,6 +136,27 @@ def test_a_key_with_another_amount_is_a_conflict_and_the_first_request_is_still_
     again = effect.submit({"amount": 10, "invoice_id": "INV-1042"})
     assert (again.created, again.fingerprint) == (False, first.fingerprint)
     assert bench.submitted() == [OPERATION_ID]
+
+
+@pytest.mark.promise("P10", part="repeats that are read, while nobody may write")
+def test_who_repeats_requests_reads_them_and_a_new_or_another_one_is_still_told_apart(bench: Bench) -> None:
+    app = bench.impatient()
+    effect = bench.effect(lambda: None, app=app, operation_id=lambda a: f"op-{a['n']}")
+    first = [effect.submit({"n": n}) for n in range(3)]
+    assert effect.submit({"n": 0}).created is False
+    with locked(bench):
+        again = [effect.submit({"n": n}) for n in range(3)]
+        assert [(one.operation_id, one.created, one.status) for one in again] == [(f"op-{n}", False, Status.PREPARED) for n in range(3)]
+        assert [one.version for one in again] == [one.version for one in first]
+        assert [one.created for one in app.submit_many([(effect, {"n": 2}), (effect, {"n": 1})])] == [False, False]
+        with pytest.raises(LedgerUnavailableError):
+            app.submit_many([(effect, {"n": 2}), (effect, {"n": 3})])
+        with pytest.raises(LedgerUnavailableError):
+            effect.submit({"n": 4})
+    with pytest.raises(OperationConflictError):
+        effect.submit({"n": 0, "another": True})
+    assert effect.submit({"n": 4}).created is True
+    assert sorted(bench.submitted()) == ["op-0", "op-1", "op-2", "op-4"]
 
 
 @pytest.mark.promise("D17")

@@ -19,8 +19,8 @@ from settled.identity import check_identity, derive
 from settled.shell import Shell
 from settled.steps.inbox import attach_waiting
 from settled.store.posting import Post
-from settled.store.reads import ARGUMENTS, read_payload
-from settled.store.requests import Request, Stored, conflict, store_requests
+from settled.store.reads import ARGUMENTS, find_row, read_payload
+from settled.store.requests import Request, Stored, conflict, difference, store_requests
 from settled.store.transaction import Transaction
 from settled.store.writer import Move, record
 from settled.tracing import current_traceparent
@@ -110,6 +110,17 @@ def store_orders(shell: Shell, transaction: Transaction, orders: Sequence[Order]
         elif one.created and (orders[index].needs_approval or one.row.provider_reference is not None):
             stored[index] = one._replace(row=_hold_and_attach(shell, transaction, orders[index], one.row, now))
     return stored
+
+
+def find_known(shell: Shell, transaction: Transaction, orders: Sequence[Order], now: Moment) -> list[Stored] | None:
+    """Return what is stored of these orders by reading alone; None unless all of them are known, each as the same request."""
+    found = []
+    for order in orders:
+        row = find_row(transaction, order.operation_id)
+        if row is None or difference(row, _request(shell, order, now, None, None)) is not None:
+            return None
+        found.append(Stored(row, False))
+    return found
 
 
 def request_of(shell: Shell, transaction: Transaction, order: Order, now: Moment) -> Request:
