@@ -1,7 +1,9 @@
 """The pump, driven by hand: what one step claims and what the next one records."""
 
+import fcntl
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from settled.execution.recorder_file import FREE
 from settled.store import audit
 from settled.testing import VirtualClock
 from settled_worker.due import DueClock
+from tests.conftest import eventually
 from tests.worker.conftest import MakeHand
 from tests.worker.faults import failing_commits
 from tests.worker.harness import Hand, K, answered, declare, dies, ended, events_of, make_app, returned, row_of, story, submit, timed_out
@@ -178,3 +181,39 @@ def test_a_wall_clock_that_was_set_back_delays_nothing_that_is_due(app: App, clo
     clock.step_wall(-86_400)
     clock.advance(10)
     assert hand().step(due_us=due.wall_us(clock.now())).jobs[0].operation_id == one
+
+
+def is_taken(path: Path) -> bool:
+    """Whether somebody has this gate of a turnstile."""
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.mark.promise("S33", part="a submission that waits for the turn is stored by the worker's commit, and claimed by it")
+def test_a_step_stores_and_claims_what_another_process_waits_to_store(app: App, clock: VirtualClock, hand: MakeHand) -> None:
+    declare(app)
+    first, second = (make_app(app.ledger.path.parent, clock, name=app.ledger.path.name) for _ in range(2))
+    declare(first)
+    submit(first, 1)  # from now on its terms are known to be stored
+    worker = hand()
+    worker.step(returned(worker.start(), clock.now()))
+    before = write_transactions(app)
+    gate = app.ledger.run_directory / "turn.next"
+    with ThreadPoolExecutor() as pool:
+        with second.ledger.write():
+            step = pool.submit(worker.step)
+            eventually(lambda: is_taken(gate))
+            told = pool.submit(first.submit, "pay", {"n": 2})
+            eventually(lambda: len(second.ledger.board.waiting()) == 1)
+        (job,) = step.result(20).jobs
+        op = told.result(20)
+    assert (op.created, op.status, job.operation_id) == (True, Status.PREPARED, op.operation_id)
+    assert write_transactions(app) == before + 1
+    worker.step(returned(job, clock.now()))
+    assert app.get(op.operation_id).status is Status.CONFIRMED and audit.verify(app.ledger) == []
+    first.close()
+    second.close()

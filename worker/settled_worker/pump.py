@@ -77,6 +77,7 @@ class Pump:
                 claiming = True  # until the slots are written: a claim that fails must not keep what has ended from being recorded
                 # What is taken up again holds slots that are still counted as free.
                 if self.claiming and not claimed and not (self._ends_first and batch):
+                    self.shell.ledger.together.take_along(transaction)  # what is due at once is claimed by the same commit
                     due = now.wall_us if due_us is None else due_us
                     rooms = {isolation: self.room(isolation) for isolation in self._isolations()}
                     free = min(self.slots.free_slots, max(rooms.values(), default=0))  # of all isolations together

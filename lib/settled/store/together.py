@@ -189,7 +189,7 @@ class Together:
         """Write all of these, and what other processes wait to have written; return the results, once they are committed."""
         with self._ledger.write() as transaction:
             results = _run(transaction, pieces) if len(pieces) == 1 else self._run_apart(transaction, pieces)
-            self._take_along(transaction)
+            self.take_along(transaction)
         return results
 
     def _run_apart(self, transaction: Transaction, pieces: Sequence[_Piece]) -> list[Any]:
@@ -203,13 +203,13 @@ class Together:
     def _commit_posted(self, piece: _Piece, post: Post, text: bytes) -> Any:
         """Write a lone piece whose post nobody took, by the same statements as what other processes wait to have written."""
         with self._ledger.write() as transaction:
-            (answer,) = self._take_along(transaction, text)
+            (answer,) = self.take_along(transaction, text)
             return post.accept(answer) if answer else _run(transaction, [piece])[0]
 
-    def _take_along(self, transaction: Transaction, *own: bytes) -> list[bytes]:
-        """Store what was posted, our own and that of others; return the answers to our own.
+    def take_along(self, transaction: Transaction, *own: bytes) -> list[bytes]:
+        """Store in a write of this ledger what was posted, our own and that of other processes; return the answers to our own.
 
-        The others are answered once it is committed, while nobody else has the turn.
+        The others are answered once it is committed, while nobody else has the turn. Raises errors of the store alone.
         """
         turnstile, board = self._ledger.turnstile, self._ledger.board
         posted = board.waiting() if turnstile.is_ours else []
