@@ -12,8 +12,9 @@ from settled.core.fold import NO_DATA, Event
 from settled.core.history import History, fold_history
 from settled.core.row import Row
 from settled.core.words import SETTLED, EventType, Status
+from settled.store.counting import counted
 from settled.store.prepared import named
-from settled.store.schema import event, evidence_inbox, operation, payload, seal, tally
+from settled.store.schema import event, evidence_inbox, operation, payload, seal
 from settled.store.transaction import Transaction
 
 ROW_COLUMNS: Final = tuple(operation.c[name] for name in Row._fields)
@@ -104,9 +105,9 @@ def find_unsettled(transaction: Transaction, after_id: int, limit: int) -> list[
 
 
 def counts(transaction: Transaction) -> dict[str, dict[str, int]]:
-    """Return how many operations each contract has in each status, from the tally."""
+    """Return how many operations each contract has in each status, from the tally and the last seals."""
     found: dict[str, dict[str, int]] = {}
-    for contract, status, count in transaction.run(_counted).fetchall():
+    for (contract, status), count in sorted(counted(transaction.cursor, transaction.statements).items()):
         if count:
             found.setdefault(contract, {})[status] = count
     return found
@@ -185,10 +186,6 @@ def _listed() -> sa.ClauseElement:
 def _oldest() -> sa.ClauseElement:
     rows = sa.select(operation.c.updated_us).where(operation.c.status == named("status"))
     return rows.order_by(operation.c.updated_us).limit(sa.literal_column("1"))
-
-
-def _counted() -> sa.ClauseElement:
-    return sa.select(tally.c.contract, tally.c.status, tally.c.count).order_by(tally.c.contract, tally.c.status)
 
 
 def _inbox_of() -> sa.ClauseElement:
