@@ -99,15 +99,17 @@ def open_shared(path: Path) -> int:
 
 def open_pipe(path: Path) -> int:
     """Open a named pipe of the run directory, not to block on it, made where it is missing; raise OSError where that fails."""
-    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW  # a reader too: a pipe without one ends whoever writes to it
+    is_new = False
     with suppress(FileExistsError):
         os.mkfifo(path, 0o600)
-        if _is_of_a_group(path.parent):
-            path.chmod(0o660)
-    fd = os.open(path, flags)
+        is_new = True
+    # A reader too: a pipe without one ends whoever writes to it.
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
         raise FileExistsError(errno.EEXIST, "it is no pipe", str(path))
+    if is_new and _is_of_a_group(path.parent):
+        os.fchmod(fd, 0o660)
     return fd
 
 

@@ -286,12 +286,12 @@ def test_a_disk_without_room_for_the_board_ends_nobody(path: Path) -> None:
         assert child.hear() == "None []"
 
 
-def test_a_board_is_private_or_its_groups(tmp_path: Path) -> None:
+def test_a_board_and_its_bells_are_private_or_their_groups(tmp_path: Path) -> None:
     for mode, expected in ((0o700, 0o600), (0o2770, 0o660)):
         folder = tmp_path / oct(mode)
         folder.mkdir()
         folder.chmod(mode)
         one = Board(folder / "board")
-        assert one.waiting() == []
-        assert (folder / "board").stat().st_mode & 0o777 == expected
+        pinned(one, b"please").nap(0)
+        assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {"board": expected, "board.0": expected}
         one.close()
