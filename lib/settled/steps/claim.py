@@ -47,9 +47,6 @@ class _Ready(NamedTuple):
     terms: Terms
     claim: Claim
 
-    def dispatched(self, row: Row) -> tuple[Stored, Claimed]:
-        return self.new.stored, Claimed(row, self.order.arguments, self.terms, self.claim.enter_by_boot_us, self.claim.events)
-
 
 def claim_due(
     shell: Shell,
@@ -100,17 +97,23 @@ def store_dispatched(
     None, and nothing is stored of it, where something stands against a dispatch now, or the ID of the only order is known. Raises
     NotAllNewError where that of one of several is; the caller rolls back.
     """
-    ready = [_ready_at_once(shell, transaction, worker, order, now, alone=len(orders) == 1) for order, now in orders]
+    alone = len(orders) == 1
+    ready = [_ready_at_once(shell, transaction, worker, order, now, alone=alone) for order, now in orders]
     new = [one for one in ready if one is not None]
     rows = insert_dispatched(transaction, [(one.new, one.claim.events[0]) for one in new])
     if rows is None:
-        if len(orders) > 1:
-            raise NotAllNewError
-        return [None]
-    dispatched = iter(rows)
-    for one in new:
-        note_starts(shell, transaction, [one.order.name], one.now)
-    return [None if one is None else one.dispatched(next(dispatched)) for one in ready]
+        if alone:
+            return [None]
+        raise NotAllNewError
+    found: list[tuple[Stored, Claimed] | None] = []
+    for one in ready:
+        if one is None:
+            found.append(None)
+            continue
+        order, now, stored, terms, claim = one.order, one.now, one.new.stored, one.terms, one.claim
+        note_starts(shell, transaction, [order.name], now)
+        found.append((stored, Claimed(rows.pop(0), order.arguments, terms, claim.enter_by_boot_us, claim.events)))
+    return found
 
 
 def _ready_at_once(shell: Shell, transaction: Transaction, worker: int, order: Order, now: Moment, *, alone: bool) -> "_Ready | None":

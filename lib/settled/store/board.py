@@ -54,7 +54,7 @@ class Board:
         self._file: _File | None = None
         self._pin: Pin | None = None
         self._is_out = not _HAS_LOCKS
-        self._is_crowded = False  # others waited when we last looked
+        self.is_crowded = False  # others waited when we last looked
 
     def pin(self, text: bytes) -> "Pin | None":
         """Pin a text, one at a time; None where this process has no place, or `text` is too long for it."""
@@ -80,14 +80,14 @@ class Board:
         """Return what others have pinned and nobody has answered. For who has the turn, and inside its transaction."""
         file = self._open()
         found = [] if file is None else file.waiting()
-        self._is_crowded = self._is_crowded or bool(found)
+        if found:
+            self.is_crowded = True
         return found
 
     def ring(self) -> None:
-        """Wake who waits: once the turn is left, those first of whom one has it next. Does nothing where nobody was seen to wait."""
+        """Wake who waits: once the turn is left, those first of whom one has it next. For nothing while it `is_crowded` by nobody."""
         file = self._file
-        if self._is_crowded and file is not None:
-            self._is_crowded = file.ring()
+        self.is_crowded = self.is_crowded and file is not None and file.ring()
 
     def close(self) -> None:
         """Leave the place to others, once nobody here is in the midst of something. A later use opens the file again."""
@@ -206,11 +206,13 @@ class _File:
 
     def waiting(self) -> list[Pinned]:
         found = []
-        with suppress(OSError):
+        try:
             for place, number in self._unanswered():
                 text = self.read(place, 0, number, TEXT_BYTES_MAX) if self._is_lived_in(place) else b""
                 if text:
                     found.append(Pinned(self, place, number, text))
+        except OSError:
+            return []
         return found
 
     def _unanswered(self) -> list[tuple[int, int]]:

@@ -122,7 +122,8 @@ class Scope:
         if self._turn:
             self._turn = False
             self._ledger.turnstile.__exit__(None, None, None)
-            self._ledger.board.ring()
+            if self._ledger.board.is_crowded:
+                self._ledger.board.ring()
 
     def _ours(self, error: BaseException) -> BaseException:
         if isinstance(error, SettledError) or not isinstance(error, Exception):

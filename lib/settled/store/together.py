@@ -331,8 +331,8 @@ class Together:
 
 
 def _run(transaction: Transaction, alike: Sequence[_Piece]) -> Sequence[Any]:
-    first = alike[0]
-    return [first.work(transaction)] if first.item is _UNSET else first.work(transaction, [piece.item for piece in alike])
+    work, item = alike[0].work, alike[0].item
+    return [work(transaction)] if item is _UNSET else work(transaction, [item] if len(alike) == 1 else [piece.item for piece in alike])
 
 
 def _call(piece: _Piece) -> None:
