@@ -1,8 +1,8 @@
 """Take part in a comparison of durable workers: what its harness wants to know about `settled`, and nothing else.
 
-Promise: self-contained, but for the query that stands beside it. It is loaded by file name into a harness that offers `adapters.base`
-and `lib`, and uses of the product what its users use. Handlers run in threads; SETTLED_BENCH_ISOLATION=process runs them in runner
-processes, SETTLED_BENCH_SLOTS overrides how many run at once.
+Promise: self-contained. It is loaded by file name into a harness that offers `adapters.base` and `lib`, and uses of the product
+what its users use. Handlers run in threads; SETTLED_BENCH_ISOLATION=process runs them in runner processes, SETTLED_BENCH_SLOTS
+overrides how many run at once.
 """
 
 import fcntl
@@ -14,7 +14,6 @@ from typing import Any
 from adapters.base import Adapter, replicate, sqlite_scalar
 
 RUNNER_NEEDS = ("SETTLED_BENCH_ROOT", "SETTLED_BENCH_HANDLER")  # by these a runner finds the memory that the harness reads
-CONFIRMED = Path(__file__).with_name("confirmed.sql").read_text()
 FILLED_FROM = 1_000_000_000  # row ids of copies, far above real ones
 
 
@@ -56,7 +55,7 @@ class Settled(Adapter):
 
     # -- the parent: plain SQL, it never has an App -------------------------
     def done(self):
-        return sqlite_scalar(self.db, CONFIRMED)
+        return sqlite_scalar(self.db, "SELECT coalesce(sum(count), 0) FROM tally WHERE status = 'confirmed'")
 
     def fill(self, n):
         one = "(SELECT min(id) FROM operation WHERE status = 'confirmed')"

@@ -22,11 +22,10 @@ from tests.bench.floor import ask
 from tests.bench.measuring import FIRST_STARTED, cpu_seconds, peak_megabytes
 
 PROJECT = Path(__file__).parents[2]
-CONFIRMED = Path(__file__).with_name("confirmed.sql").read_text()
 Figures = dict[str, float]
 _DONE = {
     "floor": "SELECT count(*) FROM effect WHERE state = 'confirmed'",
-    "settled": CONFIRMED,
+    "settled": "SELECT coalesce(sum(count), 0) FROM tally WHERE status = 'confirmed'",
 }
 SLEEPERS = 64
 RUNNERS = 4

@@ -45,7 +45,7 @@ def export(ledger: Ledger) -> Iterator[dict[str, Any]]:
     with ledger.read() as transaction:
         yield from ({"kind": "adoption", **one} for one in read_adoptions(transaction))
     for one in read_seals(ledger, last.seal_id):
-        yield {"kind": "seal", **one._asdict(), "head": one.head.hex()}
+        yield {"kind": "seal", "id": one.id, "at_us": one.at_us, "events": one.events, "head": one.head.hex()}
 
 
 _NAMES: Final = ("operation_id", "sequence", "type", "status", "attempt", "at_us", "data")

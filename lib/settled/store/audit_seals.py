@@ -26,7 +26,6 @@ class Seal(NamedTuple):
     at_us: int
     events: int
     head: bytes
-    counts: str | None
 
 
 def audit_seals(ledger: Ledger, findings: Findings, last: int, expected: tuple[int, str] | None) -> None:
@@ -52,7 +51,7 @@ def read_seals(ledger: Ledger, last: int) -> Iterator[Seal]:
             page = transaction.run(_seals, after=after, last=last, limit=_PAGE).fetchall()
         if not page:
             return
-        yield from (Seal(row[0], row[1], row[2], bytes(row[3]), row[4]) for row in page)
+        yield from (Seal(row[0], row[1], row[2], bytes(row[3])) for row in page)
         after = page[-1][0]
 
 
@@ -97,8 +96,8 @@ def _compare(
             following = next(covered, nothing)
         if len(hashes) != one.events:
             findings.add(f"seal {one.id} covers {one.events} events, {len(hashes)} are there")
-        elif one.id == wanted and seal_head(previous, hashes, one.counts) != one.head:
-            findings.add(f"seal {one.id} does not match its events, its counts and the seal before it")
+        elif one.id == wanted and seal_head(previous, hashes) != one.head:
+            findings.add(f"seal {one.id} does not match its events and the seal before it")
         if one.at_us != max(previous_at_us, at_us):
             findings.add(f"the time of seal {one.id} is not the latest of its events")
         if expected is not None and expected[0] == one.id and expected[1] != one.head.hex():
@@ -107,7 +106,7 @@ def _compare(
 
 
 def _seals() -> sa.ClauseElement:
-    columns = (seal.c.id, seal.c.at_us, seal.c.events, seal.c.head, seal.c.counts)
+    columns = (seal.c.id, seal.c.at_us, seal.c.events, seal.c.head)
     return sa.select(*columns).where(seal.c.id > named("after"), seal.c.id <= named("last")).order_by(seal.c.id).limit(named("limit"))
 
 

@@ -1,7 +1,7 @@
 """One open ledger: its transactions, and what each of them must finish with.
 
 Promise: a write transaction holds the turn and SQLite's write lock from its first statement, ends with one seal over all
-its events and what they change of the counts, and either commits whole or leaves nothing. A ledger never crosses a fork.
+its events and one move of the tally, and either commits whole or leaves nothing. A ledger never crosses a fork.
 """
 
 import os

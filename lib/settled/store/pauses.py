@@ -10,9 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 import sqlalchemy as sa
 
 from settled.core.paused import NOTHING, Paused
-from settled.store.counting import counted
 from settled.store.prepared import named
-from settled.store.schema import operation, pause, terms
+from settled.store.schema import operation, pause, tally, terms
 from settled.store.transaction import Transaction
 
 Scope = Literal["all", "contract", "queue"]
@@ -84,7 +83,7 @@ def lift(
 
 def known_contracts(transaction: Transaction) -> set[str]:
     """Return every contract that ever had an operation here."""
-    return {contract for contract, _ in counted(transaction.cursor, transaction.statements)}
+    return {row[0] for row in transaction.run(_tallied).fetchall()}
 
 
 def known_terms(transaction: Transaction) -> list[str]:
@@ -128,6 +127,10 @@ def _insert() -> sa.ClauseElement:
 def _lift() -> sa.ClauseElement:
     open_pause = sa.update(pause).where(pause.c.id == named("known"), pause.c.lifted_us.is_(None))
     return open_pause.values({name: named(name) for name in PauseRow._fields[8:]})
+
+
+def _tallied() -> sa.ClauseElement:
+    return sa.select(tally.c.contract).distinct()
 
 
 def _bodies() -> sa.ClauseElement:

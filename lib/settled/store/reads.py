@@ -12,9 +12,8 @@ from settled.core.fold import NO_DATA, Event
 from settled.core.history import History, fold_history
 from settled.core.row import Row
 from settled.core.words import SETTLED, EventType, Status
-from settled.store.counting import counted
 from settled.store.prepared import named
-from settled.store.schema import event, evidence_inbox, operation, payload, seal
+from settled.store.schema import event, evidence_inbox, operation, payload, seal, tally
 from settled.store.transaction import Transaction
 
 ROW_COLUMNS: Final = tuple(operation.c[name] for name in Row._fields)
@@ -105,9 +104,9 @@ def find_unsettled(transaction: Transaction, after_id: int, limit: int) -> list[
 
 
 def counts(transaction: Transaction) -> dict[str, dict[str, int]]:
-    """Return how many operations each contract has in each status, from the tally and the last seals."""
+    """Return how many operations each contract has in each status, from the tally."""
     found: dict[str, dict[str, int]] = {}
-    for (contract, status), count in sorted(counted(transaction.cursor, transaction.statements).items()):
+    for contract, status, count in transaction.run(_counted).fetchall():
         if count:
             found.setdefault(contract, {})[status] = count
     return found
@@ -186,6 +185,10 @@ def _listed() -> sa.ClauseElement:
 def _oldest() -> sa.ClauseElement:
     rows = sa.select(operation.c.updated_us).where(operation.c.status == named("status"))
     return rows.order_by(operation.c.updated_us).limit(sa.literal_column("1"))
+
+
+def _counted() -> sa.ClauseElement:
+    return sa.select(tally.c.contract, tally.c.status, tally.c.count).order_by(tally.c.contract, tally.c.status)
 
 
 def _inbox_of() -> sa.ClauseElement:

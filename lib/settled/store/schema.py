@@ -162,7 +162,6 @@ event = sa.Table(
 
 _partial("ix_event_proposed", sa.text("type = 'proposed'"), event.c.operation)
 
-# `counts` are the changes that the seal's transaction made to the counts, as {"contract": {"status": change}}.
 seal = sa.Table(
     "seal",
     metadata,
@@ -170,7 +169,6 @@ seal = sa.Table(
     _big("at_us"),
     _big("events"),
     sa.Column("head", sa.LargeBinary(), nullable=False),
-    _text("counts", nullable=True),
     **_STRICT,
 )
 
@@ -206,7 +204,6 @@ worker = sa.Table(
 )
 _partial("ix_worker_live", sa.text("ended_us IS NULL"), worker.c.id)
 
-# The counts up to the last fold: what the seals since then have changed is added to them by `settled.store.counting`.
 tally = sa.Table(
     "tally",
     metadata,

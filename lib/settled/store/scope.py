@@ -1,6 +1,6 @@
 """One transaction from its begin to its commit, on a connection that is kept for the next one.
 
-Promise: what the block recorded is committed whole with its seal and counts, or nothing of it is. Errors of the driver come
+Promise: what the block recorded is committed whole with its seal and tally, or nothing of it is. Errors of the driver come
 out as ours.
 """
 

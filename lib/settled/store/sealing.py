@@ -1,4 +1,4 @@
-"""What a write transaction ends with: one seal over all its events, and over the changes of the counts.
+"""What a write transaction ends with: one seal over all its events, one move of the tally.
 
 The seals are a chain of their own: each head covers the heads before it, so that one row is the head of the audit and
 events that were cut off anywhere are missed.
@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
 
-from settled.store.counting import FOLD, changes_text, fold
-from settled.store.prepared import Statements, named
-from settled.store.schema import operation, seal
+from settled.store.prepared import Statements, named, upsert
+from settled.store.schema import operation, seal, tally
 
 GENESIS: Final = hashlib.sha256(b"settled seal 1").digest()
 _SEAL: Final = tuple(column.name for column in seal.c)
+_TALLY: Final = tuple(column.name for column in tally.c)
 
 
 class Sealing:
@@ -67,20 +68,19 @@ class Sealing:
         del self._hashes[events:]
 
     def finish(self, cursor: Any, statements: Statements) -> None:
-        """Write the seal, and the tally where it is due; nothing where nothing was written: no status moves without an event."""
-        if not self._hashes:
-            return
-        counts = changes_text(self._counts)
-        head = seal_head(self._previous, self._hashes, counts)
-        at_us = max(self._floor_us, self._at_us)  # never below the last seal's: it is the highest wall clock ever stored
-        statements[_insert_seal].run_rows(cursor, _SEAL, [(self.id, at_us, len(self._hashes), head, counts)])
-        if self.id % FOLD == 0:
-            fold(cursor, statements, self.id)
+        """Write the seal and the tally; nothing where nothing was written."""
+        if self._hashes:
+            head = seal_head(self._previous, self._hashes)
+            at_us = max(self._floor_us, self._at_us)  # never below the last seal's: it is the highest wall clock ever stored
+            statements[_insert_seal].run_rows(cursor, _SEAL, [(self.id, at_us, len(self._hashes), head)])
+        moved = [(contract, status, change) for (contract, status), change in self._counts.items() if change]
+        if moved:
+            statements[_move_tally].run_rows(cursor, _TALLY, moved)
 
 
-def seal_head(previous: bytes, hashes: list[bytes], counts: str | None) -> bytes:
-    """Return the head of a seal over event hashes, in any order, and the changes of the counts, after `previous`."""
-    return hashlib.sha256(previous + b"".join(sorted(hashes)) + (counts or "").encode()).digest()
+def seal_head(previous: bytes, hashes: list[bytes]) -> bytes:
+    """Return the head of a seal over event hashes, in any order, after `previous`."""
+    return hashlib.sha256(previous + b"".join(sorted(hashes))).digest()
 
 
 def _last_seal() -> sa.ClauseElement:
@@ -90,3 +90,10 @@ def _last_seal() -> sa.ClauseElement:
 
 def _insert_seal() -> sa.ClauseElement:
     return sa.insert(seal).values({name: named(name) for name in _SEAL})
+
+
+def _move_tally(dialect: Dialect) -> sa.ClauseElement:
+    added = upsert(tally, dialect).values(contract=named("contract"), status=named("status"), count=named("count"))
+    return added.on_conflict_do_update(
+        index_elements=[tally.c.contract, tally.c.status], set_={"count": tally.c.count + added.excluded.count}
+    )

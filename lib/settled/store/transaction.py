@@ -39,7 +39,7 @@ class Transaction:
             call()
 
     def finish(self) -> None:
-        """Write the seal of this transaction."""
+        """Write the seal and the tally of this transaction."""
         self.sealing.finish(self.cursor, self.statements)
 
 

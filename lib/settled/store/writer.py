@@ -1,6 +1,6 @@
 """Record moves of operations. The only statement in the project that changes operation.status.
 
-Promise: each move is one UPDATE guarded by id, status, attempt, version and sequence, with its events, outputs, counts
+Promise: each move is one UPDATE guarded by id, status, attempt, version and sequence, with its events, outputs, tally
 and seal, and with the incidents that it opens or closes, in the same transaction. A move whose guard hits nothing is dropped whole.
 """
 

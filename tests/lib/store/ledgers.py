@@ -58,13 +58,6 @@ def submit(ledger: Ledger, *operation_ids: str, **changes: Any) -> list[Row]:
         return [store_request(transaction, a_request(one, **changes), NOW_US).row for one in operation_ids]
 
 
-def seal_up_to(ledger: Ledger, seal_id: int) -> None:
-    """Store plain requests, one in each transaction, until this is the last seal."""
-    (last,) = rows(ledger, "SELECT coalesce(max(id), 0) FROM seal")[0]
-    for number in range(last + 1, seal_id + 1):
-        submit(ledger, f"seal-{number}")
-
-
 def dispatched(row: Row, worker: int = 1, at_us: int = NOW_US + 1) -> Move:
     """Return the move of a claim."""
     return Move(row, [Event(EventType.DISPATCHED, Status.DISPATCHED, row.attempt + 1, at_us, {"worker": worker, "terms": 1, "due": None})])

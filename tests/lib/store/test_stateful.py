@@ -24,12 +24,10 @@ from settled.core.evidence import ProbeResult
 from settled.core.words import SETTLED, EventType, Status
 from settled.execution.job import End, Job, Report
 from settled.store import audit, writer
-from settled.store.counting import FOLD
 from settled.store.reads import find_row, read_events
 from settled.store.sealing import Sealing
 from settled.store.transaction import Transaction
 from settled.testing import VirtualClock
-from tests.lib.store.ledgers import seal_up_to
 from tests.worker.harness import Hand, answered, ended, returned, silent, timed_out
 
 NAMES = ("plain", "probed", "keyed")
@@ -61,11 +59,10 @@ class TwoSides(RuleBasedStateMachine):
         self.started: set[tuple[int, int]] = set()
         self.versions: dict[str, tuple[int, int, bool]] = {}
 
-    @initialize(seals=st.sampled_from((0, FOLD - 20)))
-    def open_both(self, seals: int) -> None:
+    @initialize()
+    def open_both(self) -> None:
         self.apps = [self._app(), self._app()]
         self.apps[0].create_database()
-        seal_up_to(self.apps[0].ledger, seals)  # so that the counts are folded in the midst of what follows, or not at all
         for side, (name, number) in enumerate(itertools.product(NAMES, range(2))):
             self.apps[side % 2].submit(name, {"n": number})
         for side in range(2):  # so that every rule has something to meet from the first on

@@ -12,7 +12,6 @@ from settled.core.too_many import UnknownLimit
 from settled.core.words import EventType, Status
 from settled.store import writer
 from settled.store.audit import verify
-from settled.store.counting import FOLD
 from settled.store.ledger import Ledger
 from settled.store.pauses import read_paused
 from settled.store.reads import counts, find_row, read_events, read_payload
@@ -26,7 +25,6 @@ from tests.lib.store.ledgers import (
     new_ledger,
     returned,
     rows,
-    seal_up_to,
     settle,
     submit,
     timed_out,
@@ -147,7 +145,6 @@ def test_an_error_of_the_store_is_not_taken_for_one_of_the_row(error: Exception,
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_fault_at_any_of_the_writes_leaves_none_of_them(ledger: Ledger, table: str, count: int) -> None:
     running = moved(ledger, *(dispatched(row) for row in submit(ledger, "op-1", "op-2", "op-3")))
-    seal_up_to(ledger, FOLD - 1)
     # FAIL and not ABORT: what the statement wrote before the fault stays, so that only our own undoing can remove it.
     fault = f"CREATE TRIGGER fault AFTER INSERT ON {table} BEGIN SELECT RAISE(FAIL, 'injected fault'); END"
     assert change(ledger, fault) == ""
