@@ -158,6 +158,18 @@ def test_a_restored_row_is_numbered_above_every_attempt_that_a_recorder_knows(te
     assert app.get("pay:1").attempts == 8
 
 
+def test_a_restore_leaves_no_board_of_the_ledger_that_was_there_before(terminal: Terminal, app: App) -> None:
+    backup = backed_up(terminal, app)
+    run = terminal.folder / "settled.db.run"
+    (old,) = [one.name for one in run.iterdir() if one.name.startswith("board.")]
+    (run / f"{old}.3").touch()  # of whoever waited there
+    (run / "board.of.somebody").mkdir()
+    assert terminal("db", "restore", backup, "--reason", "damaged").code == 0
+    app.submit("pay", {"n": 10})
+    (new,) = [one.name for one in run.iterdir() if one.name.startswith("board.") and one.is_file()]
+    assert new != old and new.endswith(f".{(terminal.folder / 'settled.db').stat().st_ino:x}")
+
+
 def test_a_restore_that_finds_another_file_in_the_way_leaves_everything(terminal: Terminal, app: App) -> None:
     terminal("db", "backup", "copy.db")
     app.close()

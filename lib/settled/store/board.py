@@ -37,6 +37,19 @@ _RINGS_MAX: Final = 4096
 _HAS_LOCKS: Final = hasattr(fcntl, "F_OFD_SETLK")  # locks of the open file, not of the process
 
 
+def board_path(run_directory: Path, version: str, inode: int) -> Path:
+    """Return where the board of a ledger's file lies, for processes that read its texts as `version` says."""
+    return run_directory / f"board.{version}.{inode:x}"
+
+
+def remove_boards_of_others(run_directory: Path, inode: int) -> None:
+    """Remove the boards, with their bells, of files that were the ledger before this one. Who still uses one goes on with it."""
+    for path in run_directory.glob("board.*"):
+        if path.name.split(".")[2:3] != [f"{inode:x}"]:
+            with suppress(OSError):
+                path.unlink()
+
+
 class Pinned(NamedTuple):
     """One text that waits: in which file, at which place, its number there, and what it says."""
 

@@ -18,7 +18,7 @@ from settled.core.errors import ConfigurationError, SettledError
 from settled.core.limits import DEFAULTS, Limits
 from settled.core.too_many import UnknownLimit
 from settled.store.binding import binding_differs
-from settled.store.board import Board
+from settled.store.board import Board, board_path
 from settled.store.engine import abandon, check_library, check_place, check_readable, ledger_path, make_engine, refuse_affected_wal
 from settled.store.failures import translate
 from settled.store.posting import VERSION
@@ -148,7 +148,7 @@ class Ledger:
         self.statements = Statements(engine.dialect)
         self.connections = Connections(engine)
         # Of this very file: who still has open what was put aside, by a restore for instance, may not store for who has this one.
-        self.board = Board(self.run_directory / f"board.{VERSION}.{self.path.stat().st_ino:x}")
+        self.board = Board(board_path(self.run_directory, VERSION, self.path.stat().st_ino))
         self._engine, self._pid = engine, os.getpid()
 
 

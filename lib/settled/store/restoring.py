@@ -14,6 +14,7 @@ from urllib.parse import quote
 from settled.core.errors import ConfigurationError, SchemaMismatchError, SettledError
 from settled.core.limits import DEFAULTS
 from settled.store.backup import DamagedFileError, Progress, check_copy, copy_database, open_alone
+from settled.store.board import remove_boards_of_others
 from settled.store.creation import put_in_place, remove_built
 from settled.store.engine import check_place, check_readable, refuse_affected_wal
 from settled.store.failures import is_busy, is_full, not_a_database, translate
@@ -83,7 +84,7 @@ def replace(path: Path, building: Path, stamp: str) -> Path | None:
             raise _in_use(path, users)
     if not put_in_place(building, path):
         raise RestoreRefusedError(f"another file came to {path} at the same moment. It was left alone. The old ledger is {aside}.")
-    make_run_directory(path, None)
+    remove_boards_of_others(make_run_directory(path, None), path.stat().st_ino)
     return aside
 
 
