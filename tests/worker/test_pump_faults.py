@@ -1,5 +1,6 @@
 """The pump when the store fails it: lost commits, refused outcomes, a full or locked file, rows that nobody can read."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from settled import App, Outcome, Status
 from settled.core.errors import LedgerUnavailableError
 from settled.execution.job import End
+from settled.steps.submit import check_order, posted
+from settled.store.board import Board
 from settled.testing import VirtualClock
 from tests.lib.store.ledgers import another_program
 from tests.worker.conftest import MakeHand
@@ -54,6 +57,31 @@ def test_a_key_retry_whose_acknowledgement_was_lost_is_judged_anew_before_it_ent
     third = worker.start(ended(job, End.NEVER_ENTERED, clock.now(), fence="never_entered"))
     assert third.attempt == 3 and third.enter_by_boot_us is not None and third.enter_by_boot_us > clock.now().boot_us
     assert app.get(one).attempts == 3
+
+
+@pytest.mark.promise("D46", part="what others want stored has no room: what has ended is recorded, and what is due is claimed")
+def test_texts_of_others_that_do_not_fit_keep_a_worker_from_nothing(app: App, clock: VirtualClock, hand: MakeHand) -> None:
+    declare(app)
+    one, two = submit(app, 1, 2)
+    worker = hand(slots=1)
+    job = worker.start()
+    path = next(app.ledger.run_directory.glob("board.*"))
+    others = [Board(path) for _ in range(8)]
+    orders = [check_order(app.contract("pay"), "pay", {"n": n, "x": "y" * 7000}, limits=app.shell.limits) for n in range(10, 18)]
+    for other, order in zip(others, orders, strict=True):
+        post = posted(app.shell, [order], clock.now())
+        assert post is not None and other.pin(post.text()) is not None
+    with full(app):
+        reports = [returned(job, clock.now())]
+        started: list[str] = []
+        for _ in range(4):
+            with suppress(LedgerUnavailableError):
+                started += [one.operation_id for one in worker.step(*reports).jobs]
+            reports = []
+        assert app.get(one).status is Status.CONFIRMED
+        assert started == [two]
+    for other in others:
+        other.close()
 
 
 @pytest.mark.promise("S99")

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from settled.core.errors import LedgerUnavailableError
-from settled.core.moment import Moment
 from settled.core.row import Row
 from settled.execution.job import Kind, Report
 from settled.shell import Shell
@@ -93,10 +92,10 @@ class Owing:
                     self._give_slot(first.slot, first.row, first.attempt)
 
     def _record(self, ended: Ended) -> Settled:
-        return self._shell.ledger.together.write_alike(self._record_all, (ended, self._shell.clock.now()))
+        return self._shell.ledger.together.write_alike(self._record_all, ended)
 
-    def _record_all(self, transaction: Transaction, ended: Sequence[tuple[Ended, Moment]]) -> list[Settled]:
-        return record_ends(self._shell, transaction, [one for one, _ in ended], ended[-1][1])
+    def _record_all(self, transaction: Transaction, ended: Sequence[Ended]) -> list[Settled]:
+        return record_ends(self._shell, transaction, ended, self._shell.clock.now())
 
     def _record_answer(self, report: Report, worker: int) -> None:
         with self._shell.ledger.write() as transaction:

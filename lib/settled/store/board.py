@@ -32,6 +32,7 @@ _ANSWER_BYTES: Final = 256
 TEXT_BYTES_MAX: Final = _PLACE_BYTES - _ANSWER_BYTES - _FRAME.size
 _ANSWER_AT: Final = _PLACE_BYTES - _ANSWER_BYTES
 _NAP_SECONDS_MAX: Final = 0.005
+_DOUBLINGS_MAX: Final = 10
 _DEAF_SECONDS_MAX: Final = 0.0003
 _RINGS_MAX: Final = 4096
 _HAS_LOCKS: Final = hasattr(fcntl, "F_OFD_SETLK")  # locks of the open file, not of the process
@@ -132,7 +133,7 @@ class Pin:
 
     def nap(self, seconds: float) -> None:
         """Sleep until this place is rung, at most for `seconds`, and ever longer."""
-        self._naps += 1
+        self._naps = min(self._naps + 1, _DOUBLINGS_MAX)
         self._file.listen(min(seconds * 2**self._naps, _NAP_SECONDS_MAX))
 
     def take_down(self) -> bytes | None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from settled.core.errors import LedgerUnavailableError
-from settled.store.board import Pin, answer_all
+from settled.store.board import Pin, Pinned, answer_all
 from settled.store.failures import translate
 from settled.store.posting import Post, store_posts
 from settled.store.transaction import Transaction
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Item = TypeVar("Item")
 PIECES_MAX: Final = 64
+_ALONE_AFTER_A_FAILURE: Final = 64
 _UNSET: Final = object()
 _INTERRUPTED: Final = "the thread that was to commit this write was interrupted"
 
@@ -70,6 +71,7 @@ class Together:
         self._waiting: deque[_Piece] = deque()
         self._leader: _Piece | None = None
         self._inside: set[int] = set()  # threads that write here
+        self._alone = 0  # how many commits are still to take nothing along
 
     def write(
         self,
@@ -209,16 +211,26 @@ class Together:
     def take_along(self, transaction: Transaction, *own: bytes) -> list[bytes]:
         """Store in a write of this ledger what was posted, our own and that of other processes; return the answers to our own.
 
-        The others are answered once it is committed, while nobody else has the turn. Raises errors of the store alone.
+        The others are answered once it is committed, while nobody else has the turn. Raises errors of the store alone. Where it is not
+        committed, the next commits take nothing along: what others want stored, and has no room, must not keep ours from being stored.
         """
-        turnstile, board = self._ledger.turnstile, self._ledger.board
-        posted = board.waiting() if turnstile.is_ours else []
+        posted: list[Pinned] = []
+        if self._alone:
+            self._alone -= 1
+        elif self._ledger.turnstile.is_ours:
+            posted = self._ledger.board.waiting()
         if not posted and not own:
             return []
+        if posted:
+            self._alone = _ALONE_AFTER_A_FAILURE
         answers = self._store_posts(transaction, [*own, *(one.text for one in posted)])
         if posted:
-            transaction.after_commit.append(partial(answer_all, posted, answers[len(own) :]))
+            transaction.after_commit.append(partial(self._answer, posted, answers[len(own) :]))
         return answers[: len(own)]
+
+    def _answer(self, posted: Sequence[Pinned], answers: Sequence[bytes]) -> None:
+        self._alone = 0
+        answer_all(posted, answers)
 
     def _store_posts(self, transaction: Transaction, texts: Sequence[bytes]) -> list[bytes]:
         """Store what these texts ask for; return an answer for each, empty where it is left to its owner."""

@@ -255,6 +255,13 @@ def test_without_a_bell_one_looks_again_soon(board: Make, path: Path, there: str
     assert there != "file" or bell.read_bytes() == b"of somebody"
 
 
+def test_who_naps_very_often_naps_on(board: Make) -> None:
+    pin = pinned(board(), b"please")
+    for _ in range(2000):
+        pin.nap(1e-9)
+    assert not pin.is_answered()
+
+
 def test_a_bell_with_a_number_that_select_does_not_take_is_slept_beside(board: Make) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
