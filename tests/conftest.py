@@ -3,6 +3,7 @@
 A mark that names an id tests/promises.toml does not hold is a collection error: no test can claim a promise that nobody made.
 """
 
+import fcntl
 import logging
 import os
 import signal
@@ -20,6 +21,16 @@ from settled.execution.incarnation import MARK
 
 T = TypeVar("T")
 PROMISES = Path(__file__).with_name("promises.toml")
+
+
+def is_free(path: Path) -> bool:
+    """Return whether nobody holds the lock of this file."""
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def eventually(condition: Callable[[], T], *, seconds: float = 10.0, pause_seconds: float = 0.01) -> T:

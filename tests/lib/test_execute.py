@@ -261,6 +261,33 @@ def test_a_crowd_that_executes_new_known_other_and_limited_requests_runs_each_on
     assert events > 2 * commits, "nothing was shared"
 
 
+def test_an_end_bears_the_moment_at_which_it_is_recorded_not_that_at_which_it_was_asked_for(bench: Bench) -> None:
+    app, (entered, may_return, holds, may_commit) = bench.app, (threading.Event() for _ in range(4))
+    bench.clock.freeze()
+
+    def handler() -> None:
+        entered.set()
+        assert may_return.wait(30)
+
+    def hold(_: object) -> None:
+        holds.set()
+        assert may_commit.wait(30)
+
+    effect = bench.effect(handler, operation_id=lambda a: "op-1")
+    with ThreadPoolExecutor() as pool:
+        op = pool.submit(effect.execute, {})
+        assert entered.wait(30)
+        pool.submit(app.ledger.together.write, hold)
+        assert holds.wait(30)
+        may_return.set()
+        eventually(lambda: len(app.ledger.together._waiting) == 1)
+        bench.clock.advance(7)
+        may_commit.set()
+        assert op.result(30).status is Status.CONFIRMED
+    dispatched, returned = app.events("op-1")[-2:]
+    assert (returned.at - dispatched.at).total_seconds() == 7
+
+
 def test_callers_beyond_the_places_wait_for_one_and_a_refused_or_failed_call_gives_its_place_back(bench: Bench) -> None:
     app = bench.again(Limits(slots=2))
 

@@ -1,6 +1,5 @@
 """The pump, driven by hand: what one step claims and what the next one records."""
 
-import fcntl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from settled.execution.recorder_file import FREE
 from settled.store import audit
 from settled.testing import VirtualClock
 from settled_worker.due import DueClock
-from tests.conftest import eventually
+from tests.conftest import eventually, is_free
 from tests.worker.conftest import MakeHand
 from tests.worker.faults import failing_commits
 from tests.worker.harness import Hand, K, answered, declare, dies, ended, events_of, make_app, returned, row_of, story, submit, timed_out
@@ -183,16 +182,6 @@ def test_a_wall_clock_that_was_set_back_delays_nothing_that_is_due(app: App, clo
     assert hand().step(due_us=due.wall_us(clock.now())).jobs[0].operation_id == one
 
 
-def is_taken(path: Path) -> bool:
-    """Whether somebody has this gate of a turnstile."""
-    with path.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 @pytest.mark.promise("S33", part="a submission that waits for the turn is stored by the worker's commit, and claimed by it")
 def test_a_step_stores_and_claims_what_another_process_waits_to_store(app: App, clock: VirtualClock, hand: MakeHand) -> None:
     declare(app)
@@ -206,7 +195,7 @@ def test_a_step_stores_and_claims_what_another_process_waits_to_store(app: App, 
     with ThreadPoolExecutor() as pool:
         with second.ledger.write():
             step = pool.submit(worker.step)
-            eventually(lambda: is_taken(gate))
+            eventually(lambda: not is_free(gate))
             told = pool.submit(first.submit, "pay", {"n": 2})
             eventually(lambda: len(second.ledger.board.waiting()) == 1)
         (job,) = step.result(20).jobs

@@ -44,11 +44,12 @@ def board_path(run_directory: Path, version: str, inode: int) -> Path:
 
 
 def remove_boards_of_others(run_directory: Path, inode: int) -> None:
-    """Remove the boards, with their bells, of files that were the ledger before this one. Who still uses one goes on with it."""
-    for path in run_directory.glob("board.*"):
-        if path.name.split(".")[2:3] != [f"{inode:x}"]:
-            with suppress(OSError):
-                path.unlink()
+    """Remove the boards, with their bells, of files that were the ledger before this one. Never raises: they are only in the way."""
+    with suppress(OSError):
+        for path in list(run_directory.glob("board.*")):
+            if path.name.split(".")[2:3] != [f"{inode:x}"]:
+                with suppress(OSError):
+                    path.unlink()
 
 
 class Pinned(NamedTuple):
@@ -61,7 +62,7 @@ class Pinned(NamedTuple):
 
 
 class Board:
-    """The board of one ledger as one process has it open. Its file is made at the first use and never removed."""
+    """The board of one ledger as one process has it open. Its file is made at the first use, and stays until a restore."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,6 +1,7 @@
 """Put a backup where a ledger is or was: the old one is set aside with what belongs to it, the new one appears whole.
 
-Promise: the backup is only read; nothing is removed; between the two renames there is no ledger, and never a mixture of two.
+Promise: the backup is only read; nothing is removed but the boards of the old ledger, which hold nothing of value; between the two renames
+there is no ledger, and never a mixture of two.
 """
 
 import os

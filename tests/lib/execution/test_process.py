@@ -18,7 +18,7 @@ from settled.clock import boot_us
 from settled.core.words import FenceBasis
 from settled.execution.job import End, Kind
 from settled.execution.recorder import Phase, Recorder
-from tests.conftest import eventually
+from tests.conftest import eventually, is_free
 from tests.lib.execution.inprocess import SECOND_US
 from tests.lib.execution.outside import (
     APPS,
@@ -458,15 +458,6 @@ def test_a_supervisor_that_does_not_end_is_killed_before_the_worker_leaves(
         assert eventually(lambda: is_free(tmp_path / "lock"))
         if job is not None:
             assert [(report.end, report.fence) for report in out.reports.of(job)] == [(End.STOPPED, None)]
-
-
-def is_free(path: Path) -> bool:
-    with path.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def test_a_supervisor_that_cannot_start_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:

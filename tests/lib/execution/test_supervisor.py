@@ -1,6 +1,5 @@
 """What becomes of runners when the worker, the supervisor or both are of no use: no sender outlives its deadline."""
 
-import fcntl
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import pytest
 from settled.clock import boot_us
 from settled.execution.cgroup import group_is_empty, pids_in
 from settled.execution.descendants import Seen, left_by
-from tests.conftest import eventually
+from tests.conftest import eventually, is_free
 from tests.lib.execution.groups import handed_group
 from tests.lib.execution.outside import APPS, LIBRARY, children_of, is_alive, kill, pid_in
 
@@ -173,16 +172,8 @@ def test_the_lock_of_the_incarnation_is_held_until_the_last_runner_is_gone(start
     os.kill(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
 
-    def is_free() -> bool:
-        with worker.lock_file.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-    assert not is_free() and is_alive(worker.runner)
-    assert eventually(is_free)
+    assert not is_free(worker.lock_file) and is_alive(worker.runner)
+    assert eventually(lambda: is_free(worker.lock_file))
     assert not is_alive(worker.runner)
 
 
